@@ -13,13 +13,17 @@ BESIDE := -n $(WORKERS) --dist worksteal
 # file shares what it starts.
 HALF_MORE ?= $(shell $(PYTHON) -c 'import os; print(min(16, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FILES := -n $(HALF_MORE) --dist loadfile --no-loadscope-reorder
+# Each run of tests writes down which rules it showed; the last step of `test` reads all records of the present tree.
+RECORDS := .mcpfleet/rules
+RECORD = --record-rules $(RECORDS)/$@.json
+SHOWN = $(RUN)/python -m tests.lint.shown_rules $(patsubst %,$(RECORDS)/%.json,unit vectors contract processes)
 TARGET ?= examples/library.py
 PORT ?= 8000
 SITE ?= build/site
 PIP := -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install check test lint types unit vectors fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
+.PHONY: help dev install check test lint types unit vectors rules fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -58,6 +62,7 @@ install: $(VENV)/.test
 check: lint types unit
 
 test: lint types unit vectors contract processes
+	$(SHOWN) --whole
 
 lint: $(VENV)/.test
 	$(RUN)/ruff check .
@@ -69,22 +74,26 @@ types: $(VENV)/.test
 	$(RUN)/mypy --num-workers auto services shared examples tests
 
 unit: $(VENV)/.test
-	$(RUN)/pytest $(CORES) tests/unit
+	$(RUN)/pytest $(CORES) $(RECORD) tests/unit
 
 # What an edge answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
-	$(RUN)/pytest $(FILES) tests/vectors tests/fuzz
+	$(RUN)/pytest $(FILES) $(RECORD) tests/vectors tests/fuzz
+
+# Which rules the runs of this tree showed so far. Nothing is judged unless all have run.
+rules: $(VENV)/.test
+	$(SHOWN)
 
 SECONDS ?= 600
 fuzz: $(VENV)/.test
 	$(RUN)/python -m tests.fuzz.run --seconds $(SECONDS)
 
 contract: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/contract
+	$(RUN)/pytest $(BESIDE) $(RECORD) tests/contract
 
 # All that starts processes, in one run, whose end no core waits for: `fleet`, `deploy`, `chaos` and `conformance` are its parts.
 processes: $(VENV)/.test $(SITE_VENV)/.site
-	$(RUN)/pytest $(FILES) tests/deploy tests/conformance tests/fleet tests/chaos
+	$(RUN)/pytest $(FILES) $(RECORD) tests/deploy tests/conformance tests/fleet tests/chaos
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/fleet

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit.clock import clock, jumping
+from tests.kit.passed import pytest_addoption, pytest_configure, pytest_itemcollected
 
-__all__ = ["clock", "jumping"]
+__all__ = ["clock", "jumping", "pytest_addoption", "pytest_configure", "pytest_itemcollected"]
 
 
 @pytest.fixture(scope="session", autouse=True)

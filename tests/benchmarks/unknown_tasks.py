@@ -5,7 +5,7 @@
 One caller asks a whole fleet on PostgreSQL for each of the three in turn, over one connection. It prints the
 distributions of the answers' times. For each pair it draws two at random, and prints how often the first is the slower
 one: a half means that time tells nothing. The answers' bytes must be the same, apart from the moment in their head.
-That they take the same statement is `test_k8_unknown_foreign_and_expired_take_the_same_statements`.
+That they take the same statement is `test_unknown_foreign_and_expired_take_the_same_statements`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ SOME = (
 """One of each kind."""
 
 
+@pytest.mark.rule("T26")
 @pytest.mark.timeout(120)
-async def test_t26_a_flood_of_http2_costs_little_and_delays_no_neighbour() -> None:
+async def test_a_flood_of_http2_costs_little_and_delays_no_neighbour() -> None:
     costs = await flooded([name for name in SOME if name in FLOODS], 5_000_000)
     assert len(costs) == len(SOME) + 1
     assert [cost for cost in costs if cost.cpu > MOST or cost.worst > MOST or cost.wrong] == []

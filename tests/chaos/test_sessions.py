@@ -7,8 +7,9 @@ import pytest
 from tests.chaos.sessions import WRONG, soak
 
 
+@pytest.mark.rule("D11")
 @pytest.mark.timeout(120)
-async def test_d11_sessions_at_random_edges_are_told_what_is_right_and_leave_nothing() -> None:
+async def test_sessions_at_random_edges_are_told_what_is_right_and_leave_nothing() -> None:
     """L5, L7, L8, L13, M81: whichever edge dies; what was counted is where it began."""
     found = await soak(4.0, seed=7, pace=1.5, hands=14)
     assert [how for how in found.ended if how.startswith(WRONG)] == [], found.ended

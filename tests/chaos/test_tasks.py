@@ -20,8 +20,9 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
+@pytest.mark.rule("K21")
 @pytest.mark.timeout(120)
-async def test_k21_each_task_ends_once_whatever_is_killed_and_its_handle_is_always_known(
+async def test_each_task_ends_once_whatever_is_killed_and_its_handle_is_always_known(
     postgres: Postgres, tmp_path: Path
 ) -> None:
     """K7, K8, K21: by handles, ends, and effects under the steps' keys."""
@@ -41,7 +42,8 @@ async def test_no_task_is_started_again_or_lost_while_postgresql_stands_still(
     assert len(found.makers.kept) == LONG + 20
 
 
-async def test_d8_a_task_without_steps_is_completed_whenever_its_worker_is_killed() -> None:
+@pytest.mark.rule("D8")
+async def test_a_task_without_steps_is_completed_whenever_its_worker_is_killed() -> None:
     """D8, with a lease of 2 s in place of 10: in that time, and its own, and what looking and starting take."""
     lasts = 0.6
     found = await deaths((0.0, lasts - 0.1), lasts=lasts, settings=SHORT)
@@ -50,8 +52,9 @@ async def test_d8_a_task_without_steps_is_completed_whenever_its_worker_is_kille
         assert each.taken < 2 + lasts + 5
 
 
+@pytest.mark.rule("K26")
 @pytest.mark.timeout(120)
-async def test_k26_a_worker_that_was_stopped_begins_no_step_of_a_task_that_another_has() -> None:
+async def test_a_worker_that_was_stopped_begins_no_step_of_a_task_that_another_has() -> None:
     """In threads as on the loop: the first goes on when its steps are due, after its lease has ended."""
     found = await stop_and_go_on(stops=1, tasks=4, lasts=0.5, settings=SHORT)
     assert found.taken_over == 4

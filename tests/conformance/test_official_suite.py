@@ -88,6 +88,7 @@ async def _run(installed: Path, results: Path) -> Outcome:
     return outcome
 
 
+@pytest.mark.rule("SEP-2164", "SEP-2322", "SEP-2549")
 def test_nothing_fails_of_the_required_scenarios(outcome: Outcome) -> None:
     """The suite's own verdict."""
     assert outcome.required.accepted, outcome.required.explained()
@@ -119,6 +120,7 @@ def test_no_scenario_was_left_out(outcome: Outcome) -> None:
     assert [name for name, checks in ran.items() if not checks] == []
 
 
+@pytest.mark.rule("invariant 1")
 def test_the_edges_shared_the_requests(outcome: Outcome) -> None:
     """No affinity: each edge had every third request."""
     assert min(outcome.served) > 0

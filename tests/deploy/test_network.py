@@ -105,6 +105,7 @@ def test_other_namespaces_come_in_where_they_must_and_nowhere_else(name: str) ->
     assert found == FROM_OUTSIDE
 
 
+@pytest.mark.rule("invariant 13")
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_leaves_the_namespace_is_names_the_database_and_the_issuers_keys(name: str) -> None:
     """A worker that is taken over has no way to the internet, nor to the database: invariant 13."""

@@ -126,7 +126,8 @@ async def status(url: str, token: str | None, message: Any = None) -> int:
     return (await post(url, message or request("tools/list"), token)).status_code
 
 
-async def test_d10_the_official_client_finds_its_way_by_the_challenge_and_steps_up_at_403() -> None:
+@pytest.mark.rule("D10")
+async def test_the_official_client_finds_its_way_by_the_challenge_and_steps_up_at_403() -> None:
     """M62, M63: from nothing but the URL: metadata, registration, consent, a token; then another scope."""
     async with issuer() as made, guarded(made, {"MCPFLEET_SCOPES": "books:read"}) as fleet:
         made.tenant = "acme"
@@ -143,7 +144,8 @@ async def test_d10_the_official_client_finds_its_way_by_the_challenge_and_steps_
         assert all(token not in fleet.logs() for token in made.granted)
 
 
-async def test_d10_a_refreshed_token_is_the_same_principal() -> None:
+@pytest.mark.rule("D10")
+async def test_a_refreshed_token_is_the_same_principal() -> None:
     async with issuer() as made, guarded(made) as fleet:
         url, memory = fleet.urls[0], Memory()
         provider = person(url, Browser(), memory)
@@ -298,7 +300,8 @@ async def test_a_limit_holds_over_three_edges_within_five_in_a_hundred() -> None
         assert 1 <= error["data"]["retryAfter"] <= window
 
 
-async def test_m82_sixty_calls_at_once_over_three_edges_get_exactly_twelve_of_twelve() -> None:
+@pytest.mark.rule("M82")
+async def test_sixty_calls_at_once_over_three_edges_get_exactly_twelve_of_twelve() -> None:
     """For one caller after the other: nothing is lost to an edge, and nothing is added."""
     callers, day = 5, 86_400
     names = [f"caller-{number}" for number in range(callers)]
@@ -351,7 +354,8 @@ async def test_the_other_modes_admit_and_refuse(mode: str, environment: dict[str
             assert await status(fleet.urls[0], "other") == 401
 
 
-async def test_m63_the_commands_call_with_a_token_and_say_what_they_lack(tmp_path: Path) -> None:
+@pytest.mark.rule("M63")
+async def test_the_commands_call_with_a_token_and_say_what_they_lack(tmp_path: Path) -> None:
     """`mcpfleet call`, `watch` and `tasks` without a token, with one of another scope, and with a good one."""
     listed = [
         {"token": "reader-token", "subject": "ann", "audience": "mcp"},

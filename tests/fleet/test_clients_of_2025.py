@@ -33,7 +33,8 @@ async def post(url: str, method: str, params: dict[str, Any], version: str = LEG
         return (await connection.answer()).message
 
 
-async def test_d11_the_official_client_of_2025_is_served() -> None:
+@pytest.mark.rule("D11")
+async def test_the_official_client_of_2025_is_served() -> None:
     async with Fleet(LIBRARY, edges=2) as fleet, Client(fleet.urls[0], mode="legacy") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools["search"].output_schema is not None
@@ -47,7 +48,8 @@ async def test_d11_the_official_client_of_2025_is_served() -> None:
         assert raised.value.error.code == -32002
 
 
-async def test_l1_each_request_may_come_to_another_edge() -> None:
+@pytest.mark.rule("L1", "invariant 1")
+async def test_each_request_may_come_to_another_edge() -> None:
     async with Fleet(APP, edges=2) as fleet:
         handshake = {"protocolVersion": LEGACY[1], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
         agreed = await post(fleet.urls[0], "initialize", handshake)
@@ -57,7 +59,8 @@ async def test_l1_each_request_may_come_to_another_edge() -> None:
         assert "resultType" not in called["result"]
 
 
-async def test_p9_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path) -> None:
+@pytest.mark.rule("P9")
+async def test_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path) -> None:
     async with Fleet(APP) as fleet:
         async with connected(fleet.urls[0]) as connection:
             params = {"name": "hold", "arguments": {"folder": str(tmp_path)}}
@@ -69,7 +72,8 @@ async def test_p9_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path)
     assert not (tmp_path / "cancelled").exists()
 
 
-async def test_l19_a_call_with_a_closed_post_holds_no_descriptor_and_can_be_cancelled(tmp_path: Path) -> None:
+@pytest.mark.rule("L19")
+async def test_a_call_with_a_closed_post_holds_no_descriptor_and_can_be_cancelled(tmp_path: Path) -> None:
     """As the Go SDK and rmcp take a call back."""
     headers = {"MCP-Protocol-Version": LEGACY[0]}
     async with Fleet(APP) as fleet, connected(fleet.urls[0]) as connection:
@@ -93,7 +97,8 @@ async def test_l19_a_call_with_a_closed_post_holds_no_descriptor_and_can_be_canc
         await until((tmp_path / "cancelled").exists)
 
 
-async def test_l19_a_call_with_a_reset_stream_can_be_cancelled_over_its_connection(tmp_path: Path) -> None:
+@pytest.mark.rule("L19")
+async def test_a_call_with_a_reset_stream_can_be_cancelled_over_its_connection(tmp_path: Path) -> None:
     """The connection of HTTP/2 has other requests, and goes on."""
     own = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     async with Fleet(APP) as fleet:
@@ -137,8 +142,9 @@ async def asked(peer: Peer, stream: int, at: SplitResult, **message: Any) -> Res
     return found
 
 
+@pytest.mark.rule("D3")
 @pytest.mark.parametrize("version", LEGACY)
-async def test_d3_arguments_that_fail_the_schema_are_told_as_the_revision_has_it(version: str) -> None:
+async def test_arguments_that_fail_the_schema_are_told_as_the_revision_has_it(version: str) -> None:
     """2025-06-18 knows them as an error of the protocol, and later revisions as a result that the model reads."""
     async with Fleet(APP) as fleet:
         told = await post(fleet.urls[0], "tools/call", {"name": "add", "arguments": {"left": "x"}}, version)

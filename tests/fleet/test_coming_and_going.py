@@ -51,8 +51,9 @@ async def test_a_draining_edge_finishes_its_calls_and_leads_clients_away(tmp_pat
         assert fleet.edges[0].exit_code == 0
 
 
+@pytest.mark.rule("S23")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_drains(
+async def test_the_official_client_gets_its_result_from_the_only_edge_which_drains(
     mode: Literal["auto", "legacy"], tmp_path: Path
 ) -> None:
     """It asks for the tool list before it returns the result, on another connection; and so may whoever called it."""
@@ -78,7 +79,8 @@ async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_
         assert fleet.edges[0].exit_code == 0
 
 
-async def test_d14_a_draining_edge_leads_clients_of_http_2_away() -> None:
+@pytest.mark.rule("D14")
+async def test_a_draining_edge_leads_clients_of_http_2_away() -> None:
     """They hear it though they ask nothing, and before the edge is gone."""
     async with Fleet(APP, environment={"MCPFLEET_LAME": "1"}) as fleet:
         at = urlsplit(fleet.urls[0])

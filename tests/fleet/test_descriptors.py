@@ -67,7 +67,8 @@ async def read_aloud(connection: Connection) -> int:
     return (await connection.answer()).status
 
 
-async def test_t24_an_edge_without_descriptors_for_strangers_lives_and_serves() -> None:
+@pytest.mark.rule("T24")
+async def test_an_edge_without_descriptors_for_strangers_lives_and_serves() -> None:
     """Calls, figures, and a new link to NATS, while more strangers are connected than there is room for."""
     async with Fleet(APP, environment={"MCPFLEET_CONSOLE": "true", "MCPFLEET_HEAD_TIMEOUT": "3600"}) as fleet:
         [edge] = fleet.edges
@@ -98,8 +99,9 @@ async def test_t24_an_edge_without_descriptors_for_strangers_lives_and_serves() 
         assert len(events(edge)) < 100
 
 
+@pytest.mark.rule("T24")
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system lets a limit of another process be set")
-async def test_t24_no_process_ends_for_want_of_descriptors() -> None:
+async def test_no_process_ends_for_want_of_descriptors() -> None:
     """Edge, worker and services run on without any, say figures, and find NATS when there are some again."""
     async with Fleet(APP, environment={"MCPFLEET_CONSOLE": "true"}) as fleet, connected(fleet.urls[0]) as known:
         children = [*fleet.edges, *fleet.workers, fleet.services]

@@ -187,7 +187,8 @@ async def held(url: str, folder: Path, results: list[CallToolResult]) -> None:
         results.append(await client.call_tool("hold", {"folder": str(folder)}))
 
 
-async def test_s23_control_c_of_one_edge_costs_a_running_call_nothing(tmp_path: Path) -> None:
+@pytest.mark.rule("S23")
+async def test_control_c_of_one_edge_costs_a_running_call_nothing(tmp_path: Path) -> None:
     """The handler's prints are read meanwhile: nobody else would read them, and the worker would wait for that.
 
     The note for operators is gone at the end.

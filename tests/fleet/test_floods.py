@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from mcpfleet.app import load
 from mcpfleet.cli.child import Child
 from mcpfleet.process.pace import AT_ONCE
@@ -60,7 +62,8 @@ async def heard(fleet: Fleet, child: Child) -> None:
         await answers.next_msg(timeout=10)
 
 
-async def test_t23_a_flood_of_each_malformed_message_is_a_handful_of_lines() -> None:
+@pytest.mark.rule("T23")
+async def test_a_flood_of_each_malformed_message_is_a_handful_of_lines() -> None:
     async with Fleet(APP) as fleet:
         [edge], [worker] = fleet.edges, fleet.workers
         [process] = {line["process"] for line in lines(edge, "started")}

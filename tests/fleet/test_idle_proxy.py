@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import psutil
+import pytest
 
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.proxy import proxied
@@ -16,7 +17,8 @@ from tests.kit.waiting import until
 APP = Path(__file__).with_name("app.py")
 
 
-async def test_p10_a_proxy_that_resets_both_legs_is_one_disconnect_and_one_cancel(tmp_path: Path) -> None:
+@pytest.mark.rule("P10")
+async def test_a_proxy_that_resets_both_legs_is_one_disconnect_and_one_cancel(tmp_path: Path) -> None:
     """The handler is cancelled once, nothing comes late, and the edge keeps nothing of the call."""
     async with Fleet(APP) as fleet:
         url = fleet.urls[0]

@@ -35,7 +35,7 @@ async def add(left: int, right: int) -> int:
 
 
 @pytest.mark.rule("X68")
-async def test_x68_a_worker_whose_lifespan_cannot_be_entered_says_so_in_one_line_and_exits_with_1(
+async def test_a_worker_whose_lifespan_cannot_be_entered_says_so_in_one_line_and_exits_with_1(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "shop.py").write_text(SHOP)

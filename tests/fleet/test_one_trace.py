@@ -65,6 +65,7 @@ async def client_spans(receiver: Collector) -> AsyncIterator[None]:
     await anyio.to_thread.run_sync(exporter.shutdown)
 
 
+@pytest.mark.rule("invariant 10")
 async def test_every_hop_is_a_child_of_the_one_that_called_it() -> None:
     """The client's span, the edge's, authorization's, the catalog's and the worker's are one tree."""
     async with collector() as receiver, fleet_of(receiver) as fleet, client_spans(receiver):
@@ -286,6 +287,7 @@ def is_told(spans: Iterable[Span], span: Span) -> bool:
     return span.name == "process hint.task.{key}" and above == ["process tasks.pool.{pool}.settle"]
 
 
+@pytest.mark.rule("invariant 9")
 async def test_spans_carry_the_names_of_the_conventions() -> None:
     """OpenTelemetry's conventions for MCP and for messaging; nothing of the arguments (invariant 9)."""
     async with collector() as receiver, fleet_of(receiver) as fleet:
@@ -308,6 +310,7 @@ async def test_spans_carry_the_names_of_the_conventions() -> None:
     assert "secret" not in str(spans)
 
 
+@pytest.mark.rule("invariant 10")
 async def test_the_edge_decides_what_is_recorded() -> None:
     """A ratio of 0 records nothing, whatever flag a caller sends from a network that is not trusted."""
     async with collector() as receiver, fleet_of(receiver, MCPFLEET_SAMPLE_RATIO="0") as fleet:

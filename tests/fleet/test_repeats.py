@@ -50,7 +50,8 @@ KEYED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 """Tools, arguments, what is said beside them, and the effect: a key among the arguments, and one apart."""
 
 
-async def test_i1_i2_a_hundred_retries_of_a_call_that_was_cut_have_one_effect(
+@pytest.mark.rule("I1", "I2")
+async def test_a_hundred_retries_of_a_call_that_was_cut_have_one_effect(
     tmp_path: Path,
 ) -> None:
     results: list[dict[str, Any]] = []
@@ -77,7 +78,8 @@ async def test_i1_i2_a_hundred_retries_of_a_call_that_was_cut_have_one_effect(
             assert len(results) == 100
 
 
-async def test_i1_a_retry_after_the_death_of_its_edge_gets_the_first_result_at_another(tmp_path: Path) -> None:
+@pytest.mark.rule("I1")
+async def test_a_retry_after_the_death_of_its_edge_gets_the_first_result_at_another(tmp_path: Path) -> None:
     async with fleet(tmp_path) as (running, [one, two], notes):
         arguments = {"book": 1, "request": "r1"}
         async with anyio.create_task_group() as tasks:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, ErrorData, TextContent
 
@@ -53,7 +54,8 @@ def answers(result: Mapping[str, Any]) -> dict[str, Any]:
     return {asked: {"action": "accept", "content": ANSWERS[asked]} for asked in result["inputRequests"]}
 
 
-async def test_m50_rounds_go_on_at_any_edge_and_worker_while_keys_rotate(tmp_path: Path) -> None:
+@pytest.mark.rule("M50")
+async def test_rounds_go_on_at_any_edge_and_worker_while_keys_rotate(tmp_path: Path) -> None:
     rotating = {"MCPFLEET_SEAL_KEYS_REREAD": "0.1", "MCPFLEET_SEAL_KEYS_ADOPTED": "0.1"}
     async with fleet(tmp_path, **rotating) as running:
         first = (await call(running.urls[0])).message["result"]
@@ -74,7 +76,8 @@ async def test_m50_rounds_go_on_at_any_edge_and_worker_while_keys_rotate(tmp_pat
     assert (tmp_path / "steps").read_text().count("cup") == 1, "M53: a step is remembered over the rounds"
 
 
-async def test_m52_a_state_is_refused_where_it_does_not_belong_always_in_the_same_words(tmp_path: Path) -> None:
+@pytest.mark.rule("M52")
+async def test_a_state_is_refused_where_it_does_not_belong_always_in_the_same_words(tmp_path: Path) -> None:
     async with fleet(tmp_path, MCPFLEET_STATE_LASTS="1.0") as running:
         asked = (await call(running.urls[0])).message["result"]
         state = asked["requestState"]
@@ -93,7 +96,8 @@ async def test_m52_a_state_is_refused_where_it_does_not_belong_always_in_the_sam
     assert told == {(400, -32602, "Invalid params: bad request state")}
 
 
-async def test_m51_a_wrong_answer_is_asked_again_and_a_valid_one_needs_no_state(tmp_path: Path) -> None:
+@pytest.mark.rule("M51")
+async def test_a_wrong_answer_is_asked_again_and_a_valid_one_needs_no_state(tmp_path: Path) -> None:
     async with fleet(tmp_path) as running:
         asked = (await call(running.urls[0])).message["result"]
         wrong = {"size": {"action": "accept", "content": {"size": "huge"}}, "colour": 12345, "unknown": {}}
@@ -106,7 +110,8 @@ async def test_m51_a_wrong_answer_is_asked_again_and_a_valid_one_needs_no_state(
     assert done["content"][0]["text"] == "reserved cup: large, blue, hello"
 
 
-async def test_d16_the_official_client_is_asked_and_answers(tmp_path: Path) -> None:
+@pytest.mark.rule("D16")
+async def test_the_official_client_is_asked_and_answers(tmp_path: Path) -> None:
     async def fill_in(context: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         del context
         assert isinstance(params, ElicitRequestFormParams)

@@ -80,7 +80,8 @@ async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
         assert {type(stream.id) for stream in streams} == {int, str}
 
 
-async def test_s5_s6_a_program_of_any_language_publishes_as_the_operators_page_says() -> None:
+@pytest.mark.rule("S5", "S6")
+async def test_a_program_of_any_language_publishes_as_the_operators_page_says() -> None:
     """As an operator and as a pool, by NATS's own protocol; a pool is believed for what it serves alone."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     async with (
@@ -139,7 +140,8 @@ async def _listen(url: str, events: list[Any]) -> None:
         events.append("over")
 
 
-async def test_s17_a_draining_edge_ends_its_streams_and_the_others_go_on() -> None:
+@pytest.mark.rule("S17")
+async def test_a_draining_edge_ends_its_streams_and_the_others_go_on() -> None:
     async with (
         Fleet(APP, edges=2) as fleet,
         at_every_edge(fleet, 10, resourceSubscriptions=[BOOK]) as streams,
@@ -152,7 +154,8 @@ async def test_s17_a_draining_edge_ends_its_streams_and_the_others_go_on() -> No
         await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams[10:]))
 
 
-async def test_s14_a_reader_that_stops_is_closed_and_slows_nobody() -> None:
+@pytest.mark.rule("S14")
+async def test_a_reader_that_stops_is_closed_and_slows_nobody() -> None:
     """N5: within the write timeout from when it was sent more than it has room for, whatever still comes for it."""
     async with (
         Fleet(APP, environment={"MCPFLEET_WRITE_TIMEOUT": "2", "MCPFLEET_STREAM_PENDING": "256"}) as fleet,

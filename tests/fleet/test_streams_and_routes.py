@@ -23,8 +23,9 @@ HEALS = 2.0
 """Seconds between two comparisons; 15 by default."""
 
 
+@pytest.mark.rule("S19")
 @pytest.mark.timeout(120)
-async def test_s19_no_client_notices_a_route_between_nats_servers_that_is_cut(
+async def test_no_client_notices_a_route_between_nats_servers_that_is_cut(
     tmp_path: Path,
 ) -> None:
     """An edge is beyond it: calls have their results, lists and tasks are right again soon, and nothing comes twice."""

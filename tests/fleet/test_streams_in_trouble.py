@@ -53,8 +53,8 @@ async def status(url: str, token: str | None = None) -> int:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.rule("S12", "S13")
-async def test_s3_a_revocation_ends_a_third_of_600_streams_within_a_second_and_no_others() -> None:
+@pytest.mark.rule("S3", "S12", "S13")
+async def test_a_revocation_ends_a_third_of_600_streams_within_a_second_and_no_others() -> None:
     """Over three edges; nothing is told after it, the others do not notice, and are not asked about."""
     found = await revoking(600, 200)
     assert len(found.seconds) == 200
@@ -84,8 +84,9 @@ async def test_streams_outlive_a_restart_of_all_services_which_refuses_new_ones(
             await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in more))
 
 
+@pytest.mark.rule("S2")
 @pytest.mark.timeout(120)
-async def test_s2_without_authorization_streams_last_as_long_as_their_permission() -> None:
+async def test_without_authorization_streams_last_as_long_as_their_permission() -> None:
     lasts = 2.5
     own = {**GUARDED, "MCPFLEET_ADMISSION_LASTS": f"{lasts}", "MCPFLEET_PERMISSION_LASTS": f"{lasts}"}
     async with Fleet(APP, edges=2, environment=own) as fleet, held(fleet, ANN, 5) as streams:
@@ -99,8 +100,9 @@ async def test_s2_without_authorization_streams_last_as_long_as_their_permission
         assert max(stream.ended for stream in streams) < died + 2 * lasts
 
 
+@pytest.mark.rule("S19")
 @pytest.mark.timeout(120)
-async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_each_thing() -> None:
+async def test_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_each_thing() -> None:
     """It makes good what changed meanwhile: lists by their number, resources by catching up. Times are a fifth."""
     links: dict[str, TcpProxy] = {}
     async with AsyncExitStack() as stack:
@@ -137,8 +139,9 @@ async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_
         assert {(tuple(stream.uris()), len(stream.kinds())) for stream in whole} == {((BOOK, OTHER), 4)}
 
 
+@pytest.mark.rule("S12", "S17")
 @pytest.mark.timeout(120)
-async def test_s12_s17_a_draining_edge_ends_many_streams_over_time_and_exits() -> None:
+async def test_a_draining_edge_ends_many_streams_over_time_and_exits() -> None:
     found = await draining(200, drain=5.0)
     assert found.kinds == {(ACK, END)}
     assert found.ends == {"complete"}

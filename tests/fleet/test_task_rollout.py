@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from mcpfleet.testing.fleet import Fleet
 from tests.fleet.test_tasks import Notes
@@ -95,7 +96,8 @@ def version(folder: Path, number: str, argument: str, more: str = "") -> Path:
     return path
 
 
-async def test_k21_a_rollout_in_the_middle_of_tasks_ends_each_rightly_or_says_why(tmp_path: Path) -> None:
+@pytest.mark.rule("K21")
+async def test_a_rollout_in_the_middle_of_tasks_ends_each_rightly_or_says_why(tmp_path: Path) -> None:
     """Tasks that run, wait for their client, or are between two attempts; a tool that changed, and one that went.
 
     Steps are not done again, an answer counts, and nobody is asked again.

@@ -51,7 +51,8 @@ async def fleet(folder: Path, *, edges: int = 1) -> AsyncIterator[tuple[Fleet, l
         yield running, [TaskClient(http, url) for url in running.urls], notes
 
 
-async def test_d8_a_killed_workers_task_is_completed_by_another_in_time(tmp_path: Path) -> None:
+@pytest.mark.rule("D8")
+async def test_a_killed_workers_task_is_completed_by_another_in_time(tmp_path: Path) -> None:
     """D8: its lease and its own time; its step is remembered, and not done again."""
     async with fleet(tmp_path) as (running, [client], notes):
         task = await client.start("work", seconds=3.0)
@@ -70,7 +71,8 @@ async def test_d8_a_killed_workers_task_is_completed_by_another_in_time(tmp_path
     assert len(notes.of("step a")) == 1, "what a step gave is kept"
 
 
-async def test_k21_a_task_that_waits_for_input_survives_all_workers_and_services(tmp_path: Path) -> None:
+@pytest.mark.rule("K21")
+async def test_a_task_that_waits_for_input_survives_all_workers_and_services(tmp_path: Path) -> None:
     """The answer counts, is not asked again, and arrives once; a handle is read and answered at any edge."""
     async with fleet(tmp_path, edges=2) as (running, [one, two], notes):
         task = await one.start("ask")

@@ -65,7 +65,8 @@ async def heard_longer_than_a_verdict_lasts() -> None:
     await anyio.sleep(3 * LASTS)
 
 
-async def test_m86_a_verdict_lasts_while_authorization_is_heard_and_ends_with_it() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_lasts_while_authorization_is_heard_and_ends_with_it() -> None:
     async with issuer() as made, signed(made) as fleet:
         ann, bob, [url] = made.token(RESOURCE), made.token(RESOURCE, sub="bob"), fleet.urls
         assert await status(url, ann) == 200
@@ -78,7 +79,8 @@ async def test_m86_a_verdict_lasts_while_authorization_is_heard_and_ends_with_it
         assert time.monotonic() - killed < LASTS + 2, "a question without an answer takes half a second"
 
 
-async def test_m86_verdicts_end_while_authorization_is_paused_and_hold_again_after() -> None:
+@pytest.mark.rule("M86")
+async def test_verdicts_end_while_authorization_is_paused_and_hold_again_after() -> None:
     async with issuer() as made, signed(made) as fleet:
         ann, [url] = made.token(RESOURCE), fleet.urls
         assert await status(url, ann) == 200
@@ -91,7 +93,8 @@ async def test_m86_verdicts_end_while_authorization_is_paused_and_hold_again_aft
         await becomes(fleet, ann, 200)
 
 
-async def test_m86_what_an_edge_hears_late_because_it_was_stopped_is_no_news() -> None:
+@pytest.mark.rule("M86")
+async def test_what_an_edge_hears_late_because_it_was_stopped_is_no_news() -> None:
     """The hints that waited for it are as old as its sleep; a link that is not proven yet proves nothing."""
     async with issuer() as made, signed(made) as fleet:
         ann, [url] = made.token(RESOURCE), fleet.urls
@@ -115,7 +118,8 @@ async def test_m86_what_an_edge_hears_late_because_it_was_stopped_is_no_news() -
         assert found == [504] * 5
 
 
-async def test_m86_a_verdict_ends_with_its_token() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_ends_with_its_token() -> None:
     async with issuer() as made, signed(made) as fleet:
         made.lasts = 3
         ann, [url] = made.token(RESOURCE), fleet.urls
@@ -134,8 +138,9 @@ def replaced(made: Issuer) -> None:
     made.kept = [Issuer().public(made.kept[0]["kid"])]
 
 
+@pytest.mark.rule("M87")
 @pytest.mark.parametrize("change", [dropped, replaced])
-async def test_m87_a_key_that_leaves_ends_its_verdicts_on_every_edge_and_no_others(
+async def test_a_key_that_leaves_ends_its_verdicts_on_every_edge_and_no_others(
     change: Callable[[Issuer], None],
 ) -> None:
     async with issuer() as made, signed(made, edges=3, environment={"MCPFLEET_ADMISSION_LASTS": "60"}) as fleet:
@@ -154,7 +159,8 @@ async def test_m87_a_key_that_leaves_ends_its_verdicts_on_every_edge_and_no_othe
         assert await admitted(fleet) == before, "nobody else was asked about again"
 
 
-async def test_m87_streams_end_with_the_key_of_their_credential_and_no_others() -> None:
+@pytest.mark.rule("M87")
+async def test_streams_end_with_the_key_of_their_credential_and_no_others() -> None:
     async with (
         issuer() as made,
         signed(made, environment={"MCPFLEET_ADMISSION_LASTS": "60"}) as fleet,
@@ -175,7 +181,8 @@ async def test_m87_streams_end_with_the_key_of_their_credential_and_no_others() 
             assert stays.kinds() == [ACK]
 
 
-async def test_m87_an_issuer_that_is_down_or_answers_nonsense_ends_nothing() -> None:
+@pytest.mark.rule("M87")
+async def test_an_issuer_that_is_down_or_answers_nonsense_ends_nothing() -> None:
     made = Issuer()
     async with made.serving(), signed(made, environment={"MCPFLEET_ADMISSION_LASTS": "60"}) as fleet:
         ann, [url] = made.token(RESOURCE), fleet.urls
@@ -199,7 +206,8 @@ async def test_m87_an_issuer_that_is_down_or_answers_nonsense_ends_nothing() -> 
         assert await admitted(fleet) == 2
 
 
-async def test_m87_a_new_list_without_a_token_ends_that_tokens_verdicts(tmp_path: Path) -> None:
+@pytest.mark.rule("M87")
+async def test_a_new_list_without_a_token_ends_that_tokens_verdicts(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
 
     def write(*names: str) -> None:
@@ -217,7 +225,8 @@ async def test_m87_a_new_list_without_a_token_ends_that_tokens_verdicts(tmp_path
         await becomes(fleet, "of-bob", 200)
 
 
-async def test_m86_a_revocation_ends_long_verdicts_under_load_on_every_edge_at_once() -> None:
+@pytest.mark.rule("M86")
+async def test_a_revocation_ends_long_verdicts_under_load_on_every_edge_at_once() -> None:
     async with issuer() as made, signed(made, edges=3) as fleet:
         ann, bob = made.token(RESOURCE, iat=int(time.time()) - 5), made.token(RESOURCE, sub="bob")
         late: list[int] = []

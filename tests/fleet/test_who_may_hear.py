@@ -40,8 +40,9 @@ async def tell(fleet: Fleet, *uris: str) -> None:
     assert await publish(fleet.nats_settings("operator"), "mcp", uris) == 0
 
 
+@pytest.mark.rule("S21")
 @pytest.mark.timeout(120)
-async def test_s21_nobody_hears_of_what_its_handler_refuses_whatever_dies_meanwhile(tmp_path: Path) -> None:
+async def test_nobody_hears_of_what_its_handler_refuses_whatever_dies_meanwhile(tmp_path: Path) -> None:
     """S22: a worker that dies while it decides delays a stream, and what it has to tell; an edge begins anew."""
     uris = [ANNS, BOBS, JOINT]
     async with accounts(tmp_path) as fleet, plain() as http:

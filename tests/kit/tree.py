@@ -8,16 +8,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def committed() -> list[str]:
+def committed(root: Path = ROOT) -> list[str]:
     """Every file that git has, or would take."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
+        cwd=root,
         capture_output=True,
         text=True,
         check=True,
     )
-    return sorted(name for name in listing.stdout.split("\0") if name and (ROOT / name).exists())
+    return sorted(name for name in listing.stdout.split("\0") if name and (root / name).exists())
 
 
 def python_files(*tops: str) -> list[Path]:

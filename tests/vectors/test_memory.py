@@ -9,6 +9,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import psutil
+import pytest
 
 from mcpfleet.testing.fleet import Fleet
 from tests.vectors.http1 import TIMEOUT, Reader, content, written
@@ -54,6 +55,7 @@ class Caller:
         self._socket = None
 
 
+@pytest.mark.rule("invariant 11")
 def test_ten_thousand_refused_requests_leave_memory_and_connections_where_they_were(
     start: Callable[[str], Fleet], address: Callable[[str], tuple[str, int]]
 ) -> None:

@@ -22,7 +22,8 @@ def cases(version: str) -> Iterator[Any]:
         group = json.loads(path.read_text())
         for vector in group["vectors"]:
             if version in vector.get("http", ("1.1", "2")):
-                yield pytest.param(group["server"], vector, id=f"{path.stem}: {vector['name']}"[:120])
+                name = f"{path.stem}: {vector['name']}"[:120]
+                yield pytest.param(group["server"], vector, id=name, marks=pytest.mark.rule(*vector["rules"]))
 
 
 @pytest.fixture(scope="session")

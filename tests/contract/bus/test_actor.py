@@ -229,7 +229,8 @@ async def test_an_answer_that_is_too_large_is_a_fault_and_costs_the_service_noth
 # -- time and bounds -------------------------------------------------------------------------------------------------
 
 
-async def test_k24_what_is_shielded_from_the_deadline_goes_on_to_its_end(fabric: Fabric) -> None:
+@pytest.mark.rule("K24")
+async def test_what_is_shielded_from_the_deadline_goes_on_to_its_end(fabric: Fabric) -> None:
     """A statement on SQLite runs in a thread, and would otherwise go on where nobody waits for it."""
     statement, ended = anyio.Event(), list[str]()
 
@@ -250,8 +251,9 @@ async def test_k24_what_is_shielded_from_the_deadline_goes_on_to_its_end(fabric:
     assert not fabric.lines("handler failed")
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize("certain", [True, False])
-async def test_k24_a_handler_that_its_deadline_ends_may_state_that_it_has_done_nothing(
+async def test_a_handler_that_its_deadline_ends_may_state_that_it_has_done_nothing(
     fabric: Fabric, certain: bool
 ) -> None:
     async def wait_for_a_lock(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:

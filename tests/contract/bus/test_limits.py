@@ -66,6 +66,7 @@ async def refused(catalog: Bus, *, pause: float | None) -> Unavailable:
     raise AssertionError("900 MB were taken")
 
 
+@pytest.mark.rule("invariant 7")
 async def test_what_waits_for_the_server_is_bounded_and_more_is_an_error_at_once(fabric: Fabric) -> None:
     """A full socket must not make a publisher wait for ever; and once there is room it goes on."""
     async with fabric.buses("catalog") as (catalog,):

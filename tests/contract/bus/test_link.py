@@ -64,7 +64,8 @@ async def test_what_was_subscribed_is_heard_again_over_the_next_link(fabric: Fab
     assert hints == [b"1", b"2"]
 
 
-async def test_k31_a_question_that_a_former_link_brought_is_not_answered_over_the_next(fabric: Fabric) -> None:
+@pytest.mark.rule("K31")
+async def test_a_question_that_a_former_link_brought_is_not_answered_over_the_next(fabric: Fabric) -> None:
     """NATS permits the answer to the former link alone. Its refusal would count as a lack of permissions."""
     questions: list[Incoming] = []
     async with fabric.buses("edge", "catalog") as (edge, catalog), anyio.create_task_group() as tasks:

@@ -26,6 +26,7 @@ async def close_with_something_unsent(directory: Path) -> None:
             link.publish("mcpfleet.catalog.snapshot", b"late")
 
 
-def test_t37_a_link_that_is_lost_with_something_unsent_ends_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.rule("T37")
+def test_a_link_that_is_lost_with_something_unsent_ends_nothing_else(tmp_path: Path) -> None:
     """A closed transport of uvloop raises RuntimeError, which ended the process that wanted to make another link."""
     anyio.run(partial(close_with_something_unsent, tmp_path), backend_options={"loop_factory": loop_factory()})

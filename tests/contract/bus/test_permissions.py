@@ -109,6 +109,7 @@ async def test_a_subscription_that_is_not_permitted_is_logged_with_its_subject(
         await still_works(bus)
 
 
+@pytest.mark.rule("invariant 13")
 async def test_what_a_pool_forges_reaches_no_edge(fabric: Fabric) -> None:
     arrived: list[str] = []
     async with fabric.buses("edge", "pool-library") as (edge, pool):

@@ -90,8 +90,9 @@ async def test_a_fault_is_raised_with_its_kind(fabric: Fabric) -> None:
         assert raised.value.kind == Fault.UNKNOWN
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize(("unanswered", "certain"), [(0, True), (1, False)])
-async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
+async def test_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
     fabric: Fabric, unanswered: int, certain: bool
 ) -> None:
     """The answer to a repeat says nothing of the first, which may still be done."""
@@ -110,6 +111,7 @@ async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
     assert is_undone(raised.value) is certain
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize(
     ("late", "certain"),
     [
@@ -118,7 +120,7 @@ async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
         (header.fault(Fault.UNAVAILABLE), False),
     ],
 )
-async def test_k24_two_askings_are_undone_where_both_say_so(fabric: Fabric, late: str, certain: bool) -> None:
+async def test_two_askings_are_undone_where_both_say_so(fabric: Fabric, late: str, certain: bool) -> None:
     asked: list[Incoming] = []
 
     def answer(question: Incoming) -> None:
@@ -134,7 +136,8 @@ async def test_k24_two_askings_are_undone_where_both_say_so(fabric: Fabric, late
     assert is_undone(raised.value) is certain
 
 
-async def test_k24_a_late_answer_counts_where_the_repeat_was_refused(fabric: Fabric) -> None:
+@pytest.mark.rule("K24")
+async def test_a_late_answer_counts_where_the_repeat_was_refused(fabric: Fabric) -> None:
     asked: list[Incoming] = []
 
     def answer(question: Incoming) -> None:

@@ -64,8 +64,9 @@ async def test_a_result_may_be_the_first_that_is_heard(fabric: Fabric) -> None:
         assert call.end is End.RESULT
 
 
+@pytest.mark.rule("M24")
 @pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200), ("1 later", 200)])
-async def test_m24_an_error_that_the_application_chose_is_400(fabric: Fabric, line: str | None, status: int) -> None:
+async def test_an_error_that_the_application_chose_is_400(fabric: Fabric, line: str | None, status: int) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer()
         at.worker.frame(await at.worker.call(), FrameKind.ERROR, b'{"code":-1,"message":"x"}', line)
@@ -121,7 +122,8 @@ async def test_frames_after_a_refusal_are_dropped(fabric: Fabric) -> None:
         assert call.end is None
 
 
-async def test_p3_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
+@pytest.mark.rule("P3")
+async def test_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.finish(taken)
@@ -221,7 +223,8 @@ async def test_a_call_that_has_ended_is_not_cancelled(fabric: Fabric) -> None:
         assert len(at.calls) == 0
 
 
-async def test_d12_a_call_that_outlives_its_client_is_not_cancelled_and_is_still_wanted(fabric: Fabric) -> None:
+@pytest.mark.rule("D12")
+async def test_a_call_that_outlives_its_client_is_not_cancelled_and_is_still_wanted(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         call, taken = await at.accepted(outlives_client=True)
         at.calls.release(call)

@@ -37,7 +37,8 @@ async def run(reservation: Reservation, see: Callable[[Call], None]) -> None:
     raise AssertionError(f"{reservation} {see}")
 
 
-async def test_i1_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(fabric: Fabric) -> None:
+@pytest.mark.rule("I1")
+async def test_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(fabric: Fabric) -> None:
     """Its retry would wait for a call that never runs, and then hear that the outcome is unknown."""
     asked: list[Reserve] = []
 
@@ -60,8 +61,9 @@ async def test_i1_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(f
     assert len({each.holder for each in asked}) == 1, "nobody answers here, so it may be told again"
 
 
+@pytest.mark.rule("I3")
 @pytest.mark.parametrize("line", [UNCERTAIN, None])
-async def test_i3_a_key_is_uncertain_as_soon_as_its_worker_says_so(fabric: Fabric, line: str | None) -> None:
+async def test_a_key_is_uncertain_as_soon_as_its_worker_says_so(fabric: Fabric, line: str | None) -> None:
     """A worker that leaves, or cannot have its result kept, answers with such a line. Repeats must not wait longer."""
     asked: list[Reserve] = []
 

@@ -72,7 +72,8 @@ async def test_large_results_wait_for_room_in_turn(fabric: Fabric) -> None:
         assert at.budget.used == 0
 
 
-async def test_n11_a_large_result_waits_for_room_no_longer_than_its_worker_keeps_it(fabric: Fabric) -> None:
+@pytest.mark.rule("N11")
+async def test_a_large_result_waits_for_room_no_longer_than_its_worker_keeps_it(fabric: Fabric) -> None:
     async with edge_harness(fabric, result_room=1000, result_wait=0.1) as at, at.budget.hold(1000, within=1):
         answering = at.answer()
         large(at, await at.worker.call(), "x" * 2000)

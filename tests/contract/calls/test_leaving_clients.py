@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcpfleet.edge.transport.http_exchange import ClientStalled
 from tests.contract.bus.fabric import Fabric, heard
 from tests.contract.calls.edge_harness import edge_harness, text_of
 from tests.kit.waiting import until
 
 
-async def test_d12_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None:
+@pytest.mark.rule("D12")
+async def test_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
@@ -19,7 +22,8 @@ async def test_d12_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None
         assert (await at.worker.cancelled())[1].call == taken.id
 
 
-async def test_m15_after_a_client_left_nothing_is_written_for_it(fabric: Fabric) -> None:
+@pytest.mark.rule("M15")
+async def test_after_a_client_left_nothing_is_written_for_it(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
@@ -34,7 +38,8 @@ async def test_m15_after_a_client_left_nothing_is_written_for_it(fabric: Fabric)
         assert len(answering.exchange.sent) == written
 
 
-async def test_d12_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fabric) -> None:
+@pytest.mark.rule("D12")
+async def test_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.busy
         answering = at.answer()
@@ -44,7 +49,8 @@ async def test_d12_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fa
         assert len(at.calls) == 0
 
 
-async def test_d12_a_tool_that_outlives_its_client_goes_on(fabric: Fabric) -> None:
+@pytest.mark.rule("D12")
+async def test_a_tool_that_outlives_its_client_goes_on(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(outlives_client=True)
         taken = await at.worker.call()

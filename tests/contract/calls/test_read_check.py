@@ -73,7 +73,8 @@ async def checking(fabric: Fabric, **settings: Any) -> AsyncIterator[Checking]:
         yield Checking(at)
 
 
-async def test_s21_a_reading_is_the_callers_and_says_that_its_result_is_not_wanted(fabric: Fabric) -> None:
+@pytest.mark.rule("S21")
+async def test_a_reading_is_the_callers_and_says_that_its_result_is_not_wanted(fabric: Fabric) -> None:
     async with checking(fabric) as made:
         taken = await made.asked()
         body = CallBody.read(taken.message.body)
@@ -83,20 +84,23 @@ async def test_s21_a_reading_is_the_callers_and_says_that_its_result_is_not_want
         assert len(made.at.calls) == 0
 
 
+@pytest.mark.rule("S21")
 @pytest.mark.parametrize("line", [NOT_FOUND, BAD_PARAMS, REFUSED, "1 authored", "1 lacking roots"])
-async def test_s21_an_error_on_purpose_is_a_refusal(fabric: Fabric, line: str) -> None:
+async def test_an_error_on_purpose_is_a_refusal(fabric: Fabric, line: str) -> None:
     async with checking(fabric) as made:
         made.at.worker.frame(await made.asked(), FrameKind.ERROR, b"{}", line)
         assert await made.decided() == Decision(may_read=False, definition=DEFINITION)
 
 
-async def test_s21_a_question_to_the_caller_is_no_permission(fabric: Fabric) -> None:
+@pytest.mark.rule("S21")
+async def test_a_question_to_the_caller_is_no_permission(fabric: Fabric) -> None:
     async with checking(fabric) as made:
         made.at.worker.frame(await made.asked(), FrameKind.ASK)
         assert await made.decided() == Decision(may_read=False, definition=DEFINITION)
 
 
-async def test_s22_a_failure_and_silence_decide_nothing_and_silence_is_cancelled(fabric: Fabric) -> None:
+@pytest.mark.rule("S22")
+async def test_a_failure_and_silence_decide_nothing_and_silence_is_cancelled(fabric: Fabric) -> None:
     async with checking(fabric, read_checked_within=0.5) as made:
         made.at.worker.frame(await made.asked(), FrameKind.ERROR, b"{}")
         assert await made.decided() is None
@@ -106,14 +110,16 @@ async def test_s22_a_failure_and_silence_decide_nothing_and_silence_is_cancelled
         assert len(made.at.calls) == 0
 
 
-async def test_s22_a_busy_pool_is_waited_for_within_the_bound(fabric: Fabric) -> None:
+@pytest.mark.rule("S22")
+async def test_a_busy_pool_is_waited_for_within_the_bound(fabric: Fabric) -> None:
     async with checking(fabric) as made:
         made.at.worker.busy(await made.asked())
         made.at.worker.frame(await made.at.worker.call(1), FrameKind.RESULT)
         assert await made.decided() == Decision(may_read=True, definition=DEFINITION)
 
 
-async def test_s21_an_older_workers_large_result_is_not_fetched_and_is_dropped_there(fabric: Fabric) -> None:
+@pytest.mark.rule("S21")
+async def test_an_older_workers_large_result_is_not_fetched_and_is_dropped_there(fabric: Fabric) -> None:
     async with checking(fabric) as made:
         taken = await made.asked()
         large(made.at, taken, "x" * 1000)
@@ -122,7 +128,8 @@ async def test_s21_an_older_workers_large_result_is_not_fetched_and_is_dropped_t
         assert cancel.call == taken.id
 
 
-async def test_t12_what_is_not_in_view_or_lacks_a_scope_is_asked_of_nobody(fabric: Fabric) -> None:
+@pytest.mark.rule("T12")
+async def test_what_is_not_in_view_or_lacks_a_scope_is_asked_of_nobody(fabric: Fabric) -> None:
     async with checking(fabric) as made:
         with anyio.fail_after(5):
             await made.ask(uri="other://1")

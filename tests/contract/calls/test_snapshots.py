@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
@@ -151,6 +152,7 @@ async def test_many_hints_at_once_ask_a_few_times(fabric: Fabric) -> None:
         assert len(catalog.asked) < 15
 
 
+@pytest.mark.rule("invariant 5")
 async def test_a_hint_that_was_lost_is_made_good_by_the_timer(fabric: Fabric) -> None:
     async with known(fabric, heal=0.2) as (snapshots, catalog):
         catalog.change(2, "find", hint=False)

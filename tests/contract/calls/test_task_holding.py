@@ -69,8 +69,9 @@ def after(times: int, refuse: Any, service: Service) -> Any:
     return answer
 
 
+@pytest.mark.rule("K23")
 @pytest.mark.parametrize("refuse", [broken, away])
-async def test_k23_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: Any) -> None:
+async def test_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: Any) -> None:
     """The handler has run: no mistake of the service may run it again."""
     works = Works()
     async with holder(fabric, works.app) as at:
@@ -84,7 +85,8 @@ async def test_k23_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: A
     assert not fabric.lines("task end not written")
 
 
-async def test_k23_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric: Fabric) -> None:
+@pytest.mark.rule("K23")
+async def test_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric: Fabric) -> None:
     works = Works()
     async with holder(fabric, works.app, task_drops=0.2) as at:
         at.service.on_settle = away
@@ -98,7 +100,8 @@ async def test_k23_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric:
     assert not fabric.lines("task end not written")
 
 
-async def test_k23_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric) -> None:
+@pytest.mark.rule("K23")
+async def test_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric) -> None:
     """Nothing else would keep the handler from running again."""
     offered: list[Settle] = []
 
@@ -120,7 +123,8 @@ async def test_k23_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric)
     assert "could not be kept" in str(next(each.end for each in offered if each.status is Status.FAILED))
 
 
-async def test_k25_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> None:
+@pytest.mark.rule("K25")
+async def test_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> None:
     """Asked before the end was written, and answered after it: by then nobody holds the task."""
     works = Works()
     async with holder(fabric, works.app) as at:
@@ -137,7 +141,8 @@ async def test_k25_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> 
     assert len(at.service.settles) == 1
 
 
-async def test_k25_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: Fabric) -> None:
+@pytest.mark.rule("K25")
+async def test_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: Fabric) -> None:
     """Nobody holds the task between the write of its end and the answer."""
     works = Works()
     async with holder(fabric, works.app) as at:
@@ -151,8 +156,9 @@ async def test_k25_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: 
     assert at.losses == 0
 
 
+@pytest.mark.rule("K25")
 @pytest.mark.parametrize(("ended", "losses"), [(True, 0), (False, 1)])
-async def test_k25_a_step_that_crosses_its_holders_own_end_is_no_loss(fabric: Fabric, ended: bool, losses: int) -> None:
+async def test_a_step_that_crosses_its_holders_own_end_is_no_loss(fabric: Fabric, ended: bool, losses: int) -> None:
     works = Works()
     async with holder(fabric, works.app) as worker:
         worker.service.on_step = lambda _: Stepped(lost=True, ended=ended)
@@ -162,7 +168,8 @@ async def test_k25_a_step_that_crosses_its_holders_own_end_is_no_loss(fabric: Fa
         assert worker.losses == losses
 
 
-async def test_k25_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> None:
+@pytest.mark.rule("K25")
+async def test_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> None:
     works = Works()
     async with holder(fabric, works.app) as at:
         await until(lambda: works.runs == ["work"], within=5)
@@ -173,9 +180,10 @@ async def test_k25_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> 
     assert at.service.settles == []
 
 
+@pytest.mark.rule("K26")
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("is_ours", [True, False])
-async def test_k26_a_step_waits_for_its_lease_to_be_confirmed(fabric: Fabric, is_plain: bool, is_ours: bool) -> None:
+async def test_a_step_waits_for_its_lease_to_be_confirmed(fabric: Fabric, is_plain: bool, is_ours: bool) -> None:
     """After an old renewal nobody knows who holds the task."""
     works = Works(is_plain=is_plain)
     async with holder(fabric, works.app, lease=0.6) as at:
@@ -194,8 +202,9 @@ async def test_k26_a_step_waits_for_its_lease_to_be_confirmed(fabric: Fabric, is
     assert not fabric.lines("handler failed")
 
 
+@pytest.mark.rule("K26")
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_k26_a_run_of_an_old_claim_does_not_begin_before_it_is_confirmed(fabric: Fabric, is_plain: bool) -> None:
+async def test_a_run_of_an_old_claim_does_not_begin_before_it_is_confirmed(fabric: Fabric, is_plain: bool) -> None:
     works = Works(is_plain=is_plain)
     works.release.set()
     async with holder(fabric, works.app, lease=0.3) as at:
@@ -210,7 +219,8 @@ async def test_k26_a_run_of_an_old_claim_does_not_begin_before_it_is_confirmed(f
     assert at.service.settles == []
 
 
-async def test_k27_an_end_tells_what_was_reported_last(fabric: Fabric) -> None:
+@pytest.mark.rule("K27")
+async def test_an_end_tells_what_was_reported_last(fabric: Fabric) -> None:
     """Reports go with renewals, so this one may not have been written before."""
     works = Works()
     async with holder(fabric, works.app) as at:
@@ -221,7 +231,8 @@ async def test_k27_an_end_tells_what_was_reported_last(fabric: Fabric) -> None:
     assert (settle.message, settle.progress) == ("3 of 10", 3.0)
 
 
-async def test_k27_a_number_that_is_too_large_for_a_double_can_be_reported(fabric: Fabric) -> None:
+@pytest.mark.rule("K27")
+async def test_a_number_that_is_too_large_for_a_double_can_be_reported(fabric: Fabric) -> None:
     app = App("works", version="1")
 
     @app.tool(task="required")

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.catalog import CatalogClient
@@ -103,7 +104,8 @@ def waits(opened: Open) -> list[str]:
     return [key.removeprefix(KEY) for key in opened.stream._pending]
 
 
-async def test_k17_a_stream_reads_one_task_at_a_time_by_first_hint_and_others_beside_it(
+@pytest.mark.rule("K17")
+async def test_a_stream_reads_one_task_at_a_time_by_first_hint_and_others_beside_it(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric) as made:
@@ -122,7 +124,8 @@ async def test_k17_a_stream_reads_one_task_at_a_time_by_first_hint_and_others_be
         assert [task for task in made.service.read if task != THREE] == [ONE, TWO, ONE], "repeats become one"
 
 
-async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabric: Fabric) -> None:
+@pytest.mark.rule("K17")
+async def test_too_many_changes_end_the_stream_and_nobody_elses_reading(fabric: Fabric) -> None:
     async with updating(fabric) as made:
         slow, other = await made.watching(ONE, TWO, pending=1), await made.watching(THREE)
         for opened in (slow, other):
@@ -133,7 +136,8 @@ async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabr
         assert await made.service.get(ONE, Binding(endpoint="mcp")) is not None, "nor a poll"
 
 
-async def test_n11_streams_that_open_together_share_places_and_a_watched_task_takes_none(
+@pytest.mark.rule("N11")
+async def test_streams_that_open_together_share_places_and_a_watched_task_takes_none(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric, watched_tasks=2) as made:
@@ -149,7 +153,8 @@ async def test_n11_streams_that_open_together_share_places_and_a_watched_task_ta
         assert made.updates.join(over), "whoever leaves gives its places back"
 
 
-async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_older(fabric: Fabric) -> None:
+@pytest.mark.rule("K18")
+async def test_hints_while_a_stream_opens_are_told_after_it_and_nothing_older(fabric: Fabric) -> None:
     async with updating(fabric) as made:
         opened = await made.watching(ONE, TWO, GONE)
         await made.hint(ONE)
@@ -161,7 +166,8 @@ async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_olde
         assert made.service.read.count(GONE) == 1, "what was not accepted is not read again"
 
 
-async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabric) -> None:
+@pytest.mark.rule("K15")
+async def test_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabric) -> None:
     async with updating(fabric) as made:
         opened = await made.watching(ONE)
         await made.updates.accept(opened.stream)
@@ -177,7 +183,8 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         assert made.updates._watches[opened.stream].versions[ONE] == 3, "it never goes back"
 
 
-async def test_k15_a_repeat_is_told_as_it_was_and_nothing_older_after_any_clearing(
+@pytest.mark.rule("K15")
+async def test_a_repeat_is_told_as_it_was_and_nothing_older_after_any_clearing(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric) as made:
@@ -197,7 +204,8 @@ async def test_k15_a_repeat_is_told_as_it_was_and_nothing_older_after_any_cleari
         await until(lambda: waits(opened) == [ONE])
 
 
-async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:
+@pytest.mark.rule("K15")
+async def test_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:
     """The reading has it already, and the one after it finds nothing new; a fence has it told again (S4)."""
     async with updating(fabric) as made, anyio.create_task_group() as tasks:
         opened = await made.watching(ONE)

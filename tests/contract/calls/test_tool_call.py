@@ -21,7 +21,8 @@ SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 # -- JSON or a stream ------------------------------------------------------------------------------------------------
 
 
-async def test_p5_without_progress_the_answer_is_json(fabric: Fabric) -> None:
+@pytest.mark.rule("P5")
+async def test_without_progress_the_answer_is_json(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.finish
         answering = at.answer(token="t")
@@ -31,7 +32,8 @@ async def test_p5_without_progress_the_answer_is_json(fabric: Fabric) -> None:
         assert answering.outcome is None
 
 
-async def test_m19_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric) -> None:
+@pytest.mark.rule("M19")
+async def test_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.finish
         answering = at.answer()
@@ -41,7 +43,8 @@ async def test_m19_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric)
         assert message["result"]["_meta"][SERVER_KEY] == {"name": "library", "version": "1"}
 
 
-async def test_p5_the_first_report_makes_the_answer_a_stream_that_ends_with_the_result(fabric: Fabric) -> None:
+@pytest.mark.rule("P5")
+async def test_the_first_report_makes_the_answer_a_stream_that_ends_with_the_result(fabric: Fabric) -> None:
     """P6: a report has no id, the end has the request's."""
     async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
@@ -64,8 +67,9 @@ async def test_p5_the_first_report_makes_the_answer_a_stream_that_ends_with_the_
         assert answering.exchange.headers[b"content-type"] == b"text/event-stream"
 
 
+@pytest.mark.rule("P1")
 @pytest.mark.parametrize("token", ["t", "", 0, 7])
-async def test_p1_the_token_keeps_its_type(fabric: Fabric, token: Any) -> None:
+async def test_the_token_keeps_its_type(fabric: Fabric, token: Any) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(token=token)
         at.worker.report(await at.worker.call(), 1)
@@ -89,7 +93,8 @@ async def test_reports_that_come_with_the_end_are_not_lost(fabric: Fabric) -> No
         assert text_of(events[3]) == "done"
 
 
-async def test_p1_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> None:
+@pytest.mark.rule("P1")
+async def test_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
@@ -99,7 +104,8 @@ async def test_p1_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> 
         assert text_of(answering.exchange.json) == "done"
 
 
-async def test_m12_nothing_follows_the_end(fabric: Fabric) -> None:
+@pytest.mark.rule("M12")
+async def test_nothing_follows_the_end(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
@@ -113,7 +119,8 @@ async def test_m12_nothing_follows_the_end(fabric: Fabric) -> None:
         assert len(await answering.exchange.events(2)) == 2
 
 
-async def test_d17_a_silent_call_becomes_a_stream_of_comments_and_ends_with_its_result(fabric: Fabric) -> None:
+@pytest.mark.rule("D17")
+async def test_a_silent_call_becomes_a_stream_of_comments_and_ends_with_its_result(fabric: Fabric) -> None:
     """Proxies cut quiet connections, and that is a cancellation."""
     async with edge_harness(fabric, silent_after=0.3, keepalive=0.1) as at:
         answering = at.answer()
@@ -143,10 +150,9 @@ async def test_a_report_puts_the_next_comment_off(fabric: Fabric) -> None:
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("M24")
 @pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200)])
-async def test_m24_an_applications_error_is_answered_with_its_status(
-    fabric: Fabric, line: str | None, status: int
-) -> None:
+async def test_an_applications_error_is_answered_with_its_status(fabric: Fabric, line: str | None, status: int) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
@@ -176,8 +182,9 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize("body", MALFORMED)
-async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_reference(
+async def test_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_reference(
     fabric: Fabric, body: bytes
 ) -> None:
     async with edge_harness(fabric) as at:
@@ -192,7 +199,8 @@ async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_r
     assert fabric.lines("malformed end")
 
 
-async def test_d18_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -> None:
+@pytest.mark.rule("D18")
+async def test_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
@@ -247,7 +255,8 @@ async def test_calls_that_wait_are_counted_by_their_tool(fabric: Fabric) -> None
         assert [each.value for each in waiting.read().points] == [0]
 
 
-async def test_d4_a_pool_that_stays_full_is_503_and_nothing_was_sent(fabric: Fabric) -> None:
+@pytest.mark.rule("D4")
+async def test_a_pool_that_stays_full_is_503_and_nothing_was_sent(fabric: Fabric) -> None:
     async with edge_harness(fabric, queue_wait=0.3) as at:
         at.worker.on_call = at.worker.busy
         answering = at.answer()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.contract.bus.fabric import Fabric
 from tests.contract.calls.edge_harness import assert_is_uncertain, edge_harness, text_of
 
 
-async def test_i3_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain(fabric: Fabric) -> None:
+@pytest.mark.rule("I3")
+async def test_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain(fabric: Fabric) -> None:
     """D3: it is a tool result, so that the model reads how to find out."""
     async with edge_harness(fabric, unaccepted_after=0.1) as at:
         answering = at.answer()
@@ -15,7 +18,8 @@ async def test_i3_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain
         assert answering.outcome == "uncertain_unaccepted"
 
 
-async def test_i3_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -> None:
+@pytest.mark.rule("I3")
+async def test_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -> None:
     async with edge_harness(fabric, lost_after=0.2) as at:
         answering = at.answer()
         at.worker.accept(await at.worker.call())
@@ -23,7 +27,8 @@ async def test_i3_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -
         assert_is_uncertain(answering)
 
 
-async def test_i3_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabric) -> None:
+@pytest.mark.rule("I3")
+async def test_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         answering = at.answer(lasts=0.2)
         at.worker.accept(await at.worker.call())
@@ -32,7 +37,8 @@ async def test_i3_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabr
         await at.worker.cancelled()
 
 
-async def test_d17_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) -> None:
+@pytest.mark.rule("D17")
+async def test_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) -> None:
     async with edge_harness(fabric, lost_after=0.2) as at:
         answering = at.answer(token="t")
         at.worker.report(await at.worker.call(), 1)
@@ -41,7 +47,8 @@ async def test_d17_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) 
         assert answering.exchange.is_over
 
 
-async def test_d17_what_still_runs_when_its_edge_leaves_is_uncertain_and_cancelled(fabric: Fabric) -> None:
+@pytest.mark.rule("D17")
+async def test_what_still_runs_when_its_edge_leaves_is_uncertain_and_cancelled(fabric: Fabric) -> None:
     """A stream that just breaks off would say nothing."""
     async with edge_harness(fabric) as at:
         answering = at.answer(token="t")

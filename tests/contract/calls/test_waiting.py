@@ -148,7 +148,8 @@ async def test_only_one_of_those_who_wait_asks_a_full_pool(fabric: Fabric) -> No
         assert 3 <= pool.refused <= 7, "one question each tenth of a second, however many wait"
 
 
-async def test_d4_after_a_bounded_wait_the_answer_is_503_with_a_delay(fabric: Fabric) -> None:
+@pytest.mark.rule("D4", "invariant 7")
+async def test_after_a_bounded_wait_the_answer_is_503_with_a_delay(fabric: Fabric) -> None:
     async with edge_harness(fabric, queue_wait=0.3) as at:
         Pool(at, slots=0)
         began = time.monotonic()

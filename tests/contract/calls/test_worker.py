@@ -32,7 +32,8 @@ async def test_a_call_is_answered_by_its_result_alone(fabric: Fabric) -> None:
         assert at.edge.kinds() == ["result"]
 
 
-async def test_m24_an_authored_error_says_so(fabric: Fabric) -> None:
+@pytest.mark.rule("M24")
+async def test_an_authored_error_says_so(fabric: Fabric) -> None:
     async with worker_harness(fabric) as at:
         at.place("refuse", {})
         assert (await at.edge.said("error")).header == AUTHORED_ERROR
@@ -124,14 +125,16 @@ async def test_equal_names_of_two_edges_are_two_calls(fabric: Fabric) -> None:
 # -- progress --------------------------------------------------------------------------------------------------------
 
 
-async def test_m60_a_few_reports_at_once_all_leave_before_the_end(fabric: Fabric) -> None:
+@pytest.mark.rule("M60")
+async def test_a_few_reports_at_once_all_leave_before_the_end(fabric: Fabric) -> None:
     async with worker_harness(fabric) as at:
         at.place("count", {"steps": 3}, flags=WANTS_PROGRESS)
         await at.edge.said("result")
         assert at.edge.kinds() == ["progress"] * 3 + ["result"]
 
 
-async def test_p1_without_the_flag_no_report_leaves(fabric: Fabric) -> None:
+@pytest.mark.rule("P1")
+async def test_without_the_flag_no_report_leaves(fabric: Fabric) -> None:
     async with worker_harness(fabric) as at:
         at.place("count", {"steps": 3})
         await at.edge.said("result")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from mcpfleet.contracts.call import LACKING
 from tests.contract.bus.fabric import Fabric
 from tests.contract.calls.worker_harness import worker_harness
 from tests.kit.waiting import until
 
 
-async def test_m50_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric) -> None:
+@pytest.mark.rule("M50")
+async def test_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric) -> None:
     async with worker_harness(fabric, slots=1, queue=0) as at:
         at.place("ask", {}, capabilities={"roots": {}})
         asked = json.loads((await at.edge.said("ask")).body)
@@ -26,7 +29,8 @@ async def test_m50_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric
         assert json.loads(end.body)["content"][0]["text"] == "0 roots"
 
 
-async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> None:
+@pytest.mark.rule("M50")
+async def test_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> None:
     """The edge says that it misses the call, and the worker has kept the end, as it keeps every end."""
     async with worker_harness(fabric, alive_interval=0.1) as at:
         at.place("ask", {}, capabilities={"roots": {}})
@@ -35,13 +39,15 @@ async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> Non
         await at.edge.said("ask", times=2)
 
 
-async def test_d16_the_edge_hears_which_capability_its_client_lacks(fabric: Fabric) -> None:
+@pytest.mark.rule("D16")
+async def test_the_edge_hears_which_capability_its_client_lacks(fabric: Fabric) -> None:
     async with worker_harness(fabric) as at:
         at.place("ask", {})
         assert (await at.edge.said("error")).header == f"{LACKING} roots"
 
 
-async def test_m49_log_messages_precede_the_result(fabric: Fabric) -> None:
+@pytest.mark.rule("M49")
+async def test_log_messages_precede_the_result(fabric: Fabric) -> None:
     async with worker_harness(fabric) as at:
         at.place("say", {}, log_level="info")
         await at.edge.said("result")

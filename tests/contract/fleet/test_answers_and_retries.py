@@ -61,7 +61,8 @@ def events(response: httpx2.Response) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
 
-async def test_m16_reports_and_log_messages_are_only_on_the_stream_of_their_request() -> None:
+@pytest.mark.rule("M16")
+async def test_reports_and_log_messages_are_only_on_the_stream_of_their_request() -> None:
     answers: dict[str, httpx2.Response] = {}
     async with LocalFleet(Shop().app) as fleet, fleet.http() as http:
 
@@ -80,8 +81,9 @@ async def test_m16_reports_and_log_messages_are_only_on_the_stream_of_their_requ
     assert answers["three"].headers["content-type"] == "application/json"
 
 
+@pytest.mark.rule("P4")
 @pytest.mark.parametrize(("capabilities", "streams"), [({}, False), ({"sampling": {}}, True)])
-async def test_p4_nothing_is_reported_while_a_capability_that_may_be_needed_is_missing(
+async def test_nothing_is_reported_while_a_capability_that_may_be_needed_is_missing(
     capabilities: dict[str, Any], streams: bool
 ) -> None:
     """The answer stays uncommitted, so that the handler can still end in an error of the protocol's."""
@@ -92,7 +94,8 @@ async def test_p4_nothing_is_reported_while_a_capability_that_may_be_needed_is_m
     assert response.status_code == 200
 
 
-async def test_p11_a_cancel_takes_nothing_back_and_a_retry_is_a_new_call() -> None:
+@pytest.mark.rule("P11")
+async def test_a_cancel_takes_nothing_back_and_a_retry_is_a_new_call() -> None:
     """The application alone knows its effect, by a key of its own."""
     shop = Shop()
     async with LocalFleet(shop.app) as fleet, fleet.http() as http:
@@ -106,7 +109,8 @@ async def test_p11_a_cancel_takes_nothing_back_and_a_retry_is_a_new_call() -> No
     assert shop.bought == ["book", "book"]
 
 
-async def test_m65_a_token_goes_to_authorization_and_to_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("M65")
+async def test_a_token_goes_to_authorization_and_to_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 9: no other message on the bus has it, so no worker could hand it on."""
     tokens = [{"token": SECRET, "subject": "ann", "audience": "http://localhost/mcp"}]
     environment = {

@@ -47,7 +47,7 @@ def params(title: str, *, tasks: bool = False, **more: Any) -> dict[str, Any]:
     return {"name": "order", "arguments": arguments, "_meta": {CAPABILITIES: capabilities}, **more}
 
 
-@pytest.mark.rule("X76")
+@pytest.mark.rule("X76", "invariant 12")
 async def test_one_handler_serves_a_modern_call_a_task_and_a_session_of_2025() -> None:
     runs: list[str] = []
     async with LocalFleet(ordering(runs), edges=2, workers=2) as fleet, Visitors(fleet) as visitors:

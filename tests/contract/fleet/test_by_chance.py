@@ -45,6 +45,7 @@ class Tally:
             self.ran.append(token)
 
 
+@pytest.mark.rule("invariant 6")
 @pytest.mark.parametrize(
     "faults",
     [
@@ -77,6 +78,7 @@ async def test_what_was_told_not_run_has_not_and_what_has_a_result_ran_once(
     assert len(tally.ran) > len(tally.uncertain), "most calls are not harmed"
 
 
+@pytest.mark.rule("invariant 6")
 async def test_a_doubled_message_of_a_call_that_was_refused_does_not_run_later(observed: ObservedApp) -> None:
     """Its edge was told that it has not run and never will, and has placed the call again."""
     tally = Tally()

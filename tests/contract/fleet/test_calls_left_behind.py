@@ -130,10 +130,10 @@ LONG: Final = [
 ]
 
 
-@pytest.mark.rule("X60")
+@pytest.mark.rule("L19", "X60")
 @pytest.mark.parametrize(("method", "params"), LONG)
 @pytest.mark.parametrize("edge", [0, 1])
-async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: str, params: Any, edge: int) -> None:
+async def test_a_cancel_that_follows_the_closed_post_stops_the_call(method: str, params: Any, edge: int) -> None:
     """At any edge."""
     works = Works()
     async with visited(works) as (_, visitor):
@@ -144,9 +144,9 @@ async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: 
         assert not works.ended
 
 
-@pytest.mark.rule("X60")
+@pytest.mark.rule("L19", "X60")
 @pytest.mark.parametrize("edge", [0, 1])
-async def test_l19_a_delete_that_follows_the_closed_post_stops_the_call(edge: int) -> None:
+async def test_a_delete_that_follows_the_closed_post_stops_the_call(edge: int) -> None:
     """L8: at any edge."""
     works = Works()
     async with visited(works) as (_, visitor), leaving(visitor, works):
@@ -154,7 +154,8 @@ async def test_l19_a_delete_that_follows_the_closed_post_stops_the_call(edge: in
         await until(lambda: works.stopped)
 
 
-async def test_l8_a_call_whose_client_has_left_ends_with_its_session() -> None:
+@pytest.mark.rule("L8")
+async def test_a_call_whose_client_has_left_ends_with_its_session() -> None:
     environment = {"MCPFLEET_SESSION_LASTS": "1", "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.1"}
     works = Works()
     async with LocalFleet(works.app(), environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -163,7 +164,8 @@ async def test_l8_a_call_whose_client_has_left_ends_with_its_session() -> None:
             await until(lambda: works.stopped)
 
 
-async def test_l19_an_id_lives_until_its_call_ends_and_is_free_then() -> None:
+@pytest.mark.rule("L19")
+async def test_an_id_lives_until_its_call_ends_and_is_free_then() -> None:
     """P9: the handler ends by itself, though nobody hears what it returns."""
     works = Works()
     async with visited(works) as (_, visitor), leaving(visitor, works):
@@ -176,7 +178,8 @@ async def test_l19_an_id_lives_until_its_call_ends_and_is_free_then() -> None:
         assert (await visitor.ask("ping", identifier="mine"))["result"] == {}
 
 
-async def test_l7_a_cancel_of_what_has_ended_meanwhile_means_nothing() -> None:
+@pytest.mark.rule("L7")
+async def test_a_cancel_of_what_has_ended_meanwhile_means_nothing() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         async with leaving(visitor, works):
@@ -187,7 +190,8 @@ async def test_l7_a_cancel_of_what_has_ended_meanwhile_means_nothing() -> None:
         assert works.stopped == []
 
 
-async def test_l19_a_call_that_waits_for_room_may_be_taken_back_though_its_client_has_left() -> None:
+@pytest.mark.rule("L19")
+async def test_a_call_that_waits_for_room_may_be_taken_back_though_its_client_has_left() -> None:
     """It keeps its place in the line, and never begins."""
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0", "MCPFLEET_QUEUE_WAIT": "30"}
     works = Works()
@@ -205,7 +209,8 @@ async def test_l19_a_call_that_waits_for_room_may_be_taken_back_though_its_clien
         assert works.started == ["first"]
 
 
-async def test_p9_a_call_that_waits_for_room_goes_on_though_its_client_has_left() -> None:
+@pytest.mark.rule("P9")
+async def test_a_call_that_waits_for_room_goes_on_though_its_client_has_left() -> None:
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0", "MCPFLEET_QUEUE_WAIT": "30"}
     works = Works()
     async with LocalFleet(works.app(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -218,7 +223,8 @@ async def test_p9_a_call_that_waits_for_room_goes_on_though_its_client_has_left(
                 await until(lambda: works.ended == ["first", "second"])
 
 
-async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_client_left() -> None:
+@pytest.mark.rule("I3")
+async def test_a_key_is_uncertain_once_its_call_is_taken_back_after_its_client_left() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "reserve", "arguments": {"key": "k"}}):
@@ -229,7 +235,8 @@ async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_clien
             assert "unknown" in said(await visitor.call("reserve", {"key": "k"}))
 
 
-async def test_i2_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> None:
+@pytest.mark.rule("I2")
+async def test_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "reserve", "arguments": {"key": "k"}}):
@@ -238,7 +245,8 @@ async def test_i2_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> 
         assert works.started == ["k"]
 
 
-async def test_d12_a_tool_that_goes_on_in_any_case_is_not_stopped_by_a_cancel() -> None:
+@pytest.mark.rule("D12")
+async def test_a_tool_that_goes_on_in_any_case_is_not_stopped_by_a_cancel() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "insist", "arguments": {}}):
@@ -249,7 +257,8 @@ async def test_d12_a_tool_that_goes_on_in_any_case_is_not_stopped_by_a_cancel() 
         assert works.stopped == []
 
 
-async def test_m81_a_question_that_nobody_is_left_to_be_asked_ends_the_call() -> None:
+@pytest.mark.rule("M81")
+async def test_a_question_that_nobody_is_left_to_be_asked_ends_the_call() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "order", "arguments": {}}):
@@ -259,7 +268,8 @@ async def test_m81_a_question_that_nobody_is_left_to_be_asked_ends_the_call() ->
         assert said(await visitor.call("order")) == "3"
 
 
-async def test_m81_a_client_that_leaves_while_it_is_asked_ends_the_call() -> None:
+@pytest.mark.rule("M81")
+async def test_a_client_that_leaves_while_it_is_asked_ends_the_call() -> None:
     works = Works()
     works.may_end.set()
     async with visited(works) as (_, visitor):
@@ -268,7 +278,8 @@ async def test_m81_a_client_that_leaves_while_it_is_asked_ends_the_call() -> Non
             await until(lambda: open_requests() == 0)
 
 
-async def test_l15_a_progress_token_is_in_use_until_its_call_ends_without_its_client() -> None:
+@pytest.mark.rule("L15")
+async def test_a_progress_token_is_in_use_until_its_call_ends_without_its_client() -> None:
     works = Works()
     async with visited(works) as (_, visitor):
         params = {"name": "report", "arguments": {}, "_meta": PROGRESS}
@@ -280,7 +291,8 @@ async def test_l15_a_progress_token_is_in_use_until_its_call_ends_without_its_cl
             assert len(visitor.told) == before + 1
 
 
-async def test_p7_a_draining_edge_finishes_a_call_whose_client_has_left() -> None:
+@pytest.mark.rule("P7")
+async def test_a_draining_edge_finishes_a_call_whose_client_has_left() -> None:
     environment = {"MCPFLEET_LAME": "0"}
     works = Works()
     async with visited(works, environment) as (fleet, visitor):

@@ -57,7 +57,7 @@ def listing() -> App:
     return app
 
 
-@pytest.mark.rule("X64")
+@pytest.mark.rule("X64", "N21")
 async def test_a_cursor_is_small_and_good_on_every_edge_while_its_list_is_the_same() -> None:
     app = listing()
     async with LocalFleet(app, edges=2, environment=PAGES) as fleet, fleet.http(0) as here, fleet.http(1) as there:

@@ -1,5 +1,7 @@
 """Calls under an idempotency key: one effect, whoever repeats them, wherever (D9)."""
 
+# Longer than 400 lines: one rule, D9, by every way on which a repeat can come.
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,8 @@ def said(result: dict[str, Any]) -> str:
     return text_of({"result": result})
 
 
-async def test_i2_a_repeat_gets_the_first_result_and_is_marked(works: Works) -> None:
+@pytest.mark.rule("I2")
+async def test_a_repeat_gets_the_first_result_and_is_marked(works: Works) -> None:
     async with LocalFleet(works.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         first = await TaskClient(one).call("pay", {"amount": 5, "request": "r1"})
         again = await TaskClient(two).call("pay", {"request": "r1", "amount": 5})
@@ -35,7 +38,8 @@ async def test_i2_a_repeat_gets_the_first_result_and_is_marked(works: Works) -> 
     assert said(other) == "paid 5 (2)"
 
 
-async def test_d9_other_arguments_under_a_key_are_refused(works: Works) -> None:
+@pytest.mark.rule("D9")
+async def test_other_arguments_under_a_key_are_refused(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         await client.call("pay", {"amount": 5, "request": "r1"})
@@ -45,7 +49,8 @@ async def test_d9_other_arguments_under_a_key_are_refused(works: Works) -> None:
     assert works.runs == ["pay"]
 
 
-async def test_i1_a_hundred_repeats_at_two_edges_wait_outside_of_slots_and_run_nothing(works: Works) -> None:
+@pytest.mark.rule("I1")
+async def test_a_hundred_repeats_at_two_edges_wait_outside_of_slots_and_run_nothing(works: Works) -> None:
     results: list[str] = []
 
     async def call(client: TaskClient) -> None:
@@ -70,7 +75,8 @@ async def test_i1_a_hundred_repeats_at_two_edges_wait_outside_of_slots_and_run_n
     assert works.runs == ["pay", "pay"]
 
 
-async def test_n11_so_many_repeats_wait_at_an_edge_and_more_get_503(works: Works) -> None:
+@pytest.mark.rule("N11")
+async def test_so_many_repeats_wait_at_an_edge_and_more_get_503(works: Works) -> None:
     statuses: list[int] = []
     params = {"name": "pay", "arguments": {"amount": 500, "request": "r1"}}
 
@@ -94,7 +100,8 @@ async def test_n11_so_many_repeats_wait_at_an_edge_and_more_get_503(works: Works
     assert works.runs == ["pay"]
 
 
-async def test_d9_an_outcome_that_nobody_knows_stays_uncertain(works: Works) -> None:
+@pytest.mark.rule("D9")
+async def test_an_outcome_that_nobody_knows_stays_uncertain(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         params = {"name": "pay", "arguments": {"amount": 13, "request": "r1"}}
@@ -104,7 +111,8 @@ async def test_d9_an_outcome_that_nobody_knows_stays_uncertain(works: Works) -> 
     assert works.runs == ["pay"]
 
 
-async def test_d9_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
+@pytest.mark.rule("D9")
+async def test_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
     async with LocalFleet(works.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         for tool in ("order", "book"):
             first = await TaskClient(one).call(tool, {"item": "tea", "request": "r1"})
@@ -119,7 +127,8 @@ async def test_d9_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
     assert works.runs == ["order", "book"]
 
 
-async def test_d19_a_call_that_did_not_begin_leaves_its_key_free() -> None:
+@pytest.mark.rule("D19")
+async def test_a_call_that_did_not_begin_leaves_its_key_free() -> None:
     app, runs = App("desk", version="1"), list[str]()
 
     @app.interceptor
@@ -147,7 +156,8 @@ async def test_d19_a_call_that_did_not_begin_leaves_its_key_free() -> None:
     assert runs == ["friday", "sunday"]
 
 
-async def test_d19_a_whole_number_is_the_same_key_in_any_spelling() -> None:
+@pytest.mark.rule("D19")
+async def test_a_whole_number_is_the_same_key_in_any_spelling() -> None:
     app, runs = App("desk", version="1"), list[int]()
 
     @app.tool(idempotency_key="number")
@@ -231,7 +241,8 @@ async def cut(keyed: KeyedApp, client: TaskClient, tool: str, times: int = 1, **
         tasks.cancel_scope.cancel()
 
 
-async def test_i1_i2_what_was_cut_after_its_effect_is_answered_to_the_retry() -> None:
+@pytest.mark.rule("I1", "I2")
+async def test_what_was_cut_after_its_effect_is_answered_to_the_retry() -> None:
     keyed = KeyedApp()
     async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         for tool, members in (
@@ -255,7 +266,8 @@ async def test_i1_i2_what_was_cut_after_its_effect_is_answered_to_the_retry() ->
     assert keyed.effects == ["place", "remove"]
 
 
-async def test_d12_what_a_leaving_client_cancels_is_uncertain_under_its_key() -> None:
+@pytest.mark.rule("D12")
+async def test_what_a_leaving_client_cancels_is_uncertain_under_its_key() -> None:
     keyed = KeyedApp()
     async with LocalFleet(keyed.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
@@ -266,7 +278,8 @@ async def test_d12_what_a_leaving_client_cancels_is_uncertain_under_its_key() ->
     assert keyed.effects == ["stop"]
 
 
-async def test_i3_d9_a_call_whose_worker_died_is_uncertain_and_under_a_key_stays_so() -> None:
+@pytest.mark.rule("I3", "D9")
+async def test_a_call_whose_worker_died_is_uncertain_and_under_a_key_stays_so() -> None:
     """Without a key a blind retry has a second effect (I1), which is why the error says to find out first."""
     keyed, results = KeyedApp(), []
 
@@ -289,7 +302,8 @@ async def test_i3_d9_a_call_whose_worker_died_is_uncertain_and_under_a_key_stays
     assert all("unknown" in said(each) and "read-only tool" in said(each) for each in results[2:])
 
 
-async def test_i4_what_is_cut_after_two_reports_is_done_again_unless_it_is_remembered() -> None:
+@pytest.mark.rule("I4")
+async def test_what_is_cut_after_two_reports_is_done_again_unless_it_is_remembered() -> None:
     """Nothing is replayed: twelve steps for a job of six, and six under a key, or as a task."""
     keyed = KeyedApp()
     async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
@@ -310,7 +324,8 @@ async def test_i4_what_is_cut_after_two_reports_is_done_again_unless_it_is_remem
     assert resumed.status_code == 405
 
 
-async def test_d9_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_its_form() -> None:
+@pytest.mark.rule("D9")
+async def test_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_its_form() -> None:
     keyed = KeyedApp()
     keyed.release.set()
     async with LocalFleet(keyed.app) as fleet, fleet.http() as http:
@@ -332,7 +347,8 @@ async def test_d9_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_
     assert IDEMPOTENCY_KEY.split("/")[0].split(".")[1] not in ("mcp", "modelcontextprotocol"), "M22"
 
 
-async def test_d9_a_call_that_left_before_any_worker_had_it_leaves_its_key_free() -> None:
+@pytest.mark.rule("D9")
+async def test_a_call_that_left_before_any_worker_had_it_leaves_its_key_free() -> None:
     keyed = KeyedApp()
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
     async with LocalFleet(keyed.app, environment=environment) as fleet, fleet.http() as http:
@@ -347,7 +363,8 @@ async def test_d9_a_call_that_left_before_any_worker_had_it_leaves_its_key_free(
     assert (said(result), REPEAT in result["_meta"]) == ("remove", False)
 
 
-async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
+@pytest.mark.rule("K14")
+async def test_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
     """K21: there is no list to look it up in."""
     keyed = KeyedApp()
     keyed.release.set()
@@ -359,8 +376,9 @@ async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
     assert (REPEAT in first["_meta"], again["_meta"][REPEAT]) == (False, True)
 
 
+@pytest.mark.rule("I2")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_i2_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: str) -> None:
+async def test_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: str) -> None:
     keyed = KeyedApp()
     keyed.release.set()
     headers = {"MCP-Protocol-Version": revision, "Accept": "application/json, text/event-stream"}
@@ -379,7 +397,8 @@ def told(fleet: LocalFleet, outcome: str) -> float:
     return sum(point.value for point in families["mcpfleet.tasks.reserved"].points if point.labels == (outcome,))
 
 
-async def test_d9_a_moment_without_the_tasks_service_ends_no_waiting() -> None:
+@pytest.mark.rule("D9")
+async def test_a_moment_without_the_tasks_service_ends_no_waiting() -> None:
     keyed, results = KeyedApp(), list[dict[str, Any]]()
     async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
 

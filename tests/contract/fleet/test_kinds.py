@@ -57,7 +57,8 @@ def app() -> App:
     return app
 
 
-async def test_m42_resources_are_listed_and_read(app: App) -> None:
+@pytest.mark.rule("M42")
+async def test_resources_are_listed_and_read(app: App) -> None:
     async with LocalFleet(app) as fleet, fleet.client() as client:
         assert [each.uri for each in (await client.list_resources()).resources] == ["library://books/1"]
         assert [each.uri_template for each in (await client.list_resource_templates()).resource_templates] == [BOOK]
@@ -71,7 +72,8 @@ async def test_m42_resources_are_listed_and_read(app: App) -> None:
             assert refused.value.error.data == {"uri": uri}
 
 
-async def test_m41_prompts_are_listed_and_given(app: App) -> None:
+@pytest.mark.rule("M41")
+async def test_prompts_are_listed_and_given(app: App) -> None:
     async with LocalFleet(app) as fleet, fleet.client() as client:
         [listed] = (await client.list_prompts()).prompts
         assert [(each.name, each.required) for each in listed.arguments or ()] == [("title", True), ("words", False)]
@@ -82,7 +84,8 @@ async def test_m41_prompts_are_listed_and_given(app: App) -> None:
         assert refused.value.error.code == -32602
 
 
-async def test_m48_arguments_and_variables_are_completed(app: App) -> None:
+@pytest.mark.rule("M48")
+async def test_arguments_and_variables_are_completed(app: App) -> None:
     async with LocalFleet(app) as fleet, fleet.client() as client:
         of_prompt = await client.complete(
             PromptReference(name="review"), {"name": "title", "value": "Emm"}, context_arguments={"words": "50"}
@@ -92,7 +95,8 @@ async def test_m48_arguments_and_variables_are_completed(app: App) -> None:
         assert of_template.completion.values == ["21"]
 
 
-async def test_m50_a_client_that_shows_forms_is_asked(app: App) -> None:
+@pytest.mark.rule("M50")
+async def test_a_client_that_shows_forms_is_asked(app: App) -> None:
     async def fill_in(_context: Any, _params: Any) -> ElicitResult:
         return ElicitResult(action="accept", content={"name": "Ann"})
 
@@ -108,7 +112,8 @@ async def test_m50_a_client_that_shows_forms_is_asked(app: App) -> None:
             assert "declined" in text(declined)
 
 
-async def test_d16_a_client_that_cannot_be_asked_is_told_what_it_lacks(app: App) -> None:
+@pytest.mark.rule("D16")
+async def test_a_client_that_cannot_be_asked_is_told_what_it_lacks(app: App) -> None:
     async with LocalFleet(app) as fleet, fleet.client() as client:
         for tool, lacks in (("greet", {"elicitation": {"form": {}}}), ("think", {"sampling": {}})):
             with pytest.raises(MCPError) as refused:

@@ -251,7 +251,8 @@ async def test_a_task_takes_dependencies_and_the_lifespans_value() -> None:
     assert stock.events == ["entered", "opened in a task: True", "closed", "left"]
 
 
-async def test_d19_a_call_whose_dependency_refuses_leaves_its_key_free() -> None:
+@pytest.mark.rule("D19")
+async def test_a_call_whose_dependency_refuses_leaves_its_key_free() -> None:
     app, days = App("test", version="1"), ["monday", "friday"]
 
     def opened() -> str:

@@ -51,8 +51,9 @@ def archive(**options: list[str]) -> App:
     return app
 
 
+@pytest.mark.rule("S15")
 @pytest.mark.parametrize("tool", ["add", "add_plainly"])
-async def test_s15_who_listens_to_lists_hears_of_it_at_every_edge_and_lists_what_is_new(tool: str) -> None:
+async def test_who_listens_to_lists_hears_of_it_at_every_edge_and_lists_what_is_new(tool: str) -> None:
     async with (
         LocalFleet(archive(), edges=2) as fleet,
         at_every_edge(fleet, 2, resourcesListChanged=True) as streams,
@@ -77,7 +78,8 @@ async def test_an_application_says_it_outside_of_calls_too_on_any_thread() -> No
         thread.join()
 
 
-async def test_t12_who_is_shown_no_list_hears_nothing_of_it() -> None:
+@pytest.mark.rule("T12")
+async def test_who_is_shown_no_list_hears_nothing_of_it() -> None:
     """Whether it is hidden from the caller, or its scopes are lacking."""
     for options in ({"only_for": ["tenant:acme"]}, {"scopes": ["read"]}):
         app = archive(**options)

@@ -35,7 +35,7 @@ def shop() -> tuple[App, Told]:
     return app, told
 
 
-@pytest.mark.rule("X69")
+@pytest.mark.rule("X69", "invariant 9")
 async def test_processes_requests_streams_and_snapshots_are_told_and_no_secret_is() -> None:
     OPERATOR.events.clear()
     app, told = shop()

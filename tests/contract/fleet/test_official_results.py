@@ -39,7 +39,8 @@ def app() -> App:
     return app
 
 
-async def test_k22_a_handlers_own_result_reaches_its_client_whole(app: App) -> None:
+@pytest.mark.rule("K22")
+async def test_a_handlers_own_result_reaches_its_client_whole(app: App) -> None:
     async with LocalFleet(app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         failed = await client.call("fail")

@@ -41,7 +41,8 @@ def fleet(**settings: Any) -> LocalFleet:
     return LocalFleet(library(), environment={"MCPFLEET_PARTITION_STREAMS": "2", **settings})
 
 
-async def test_d7_two_edges_share_a_partitions_quota_and_a_place_comes_free_at_once() -> None:
+@pytest.mark.rule("D7")
+async def test_two_edges_share_a_partitions_quota_and_a_place_comes_free_at_once() -> None:
     async with fleet() as running, edge(running) as one, edge(running) as two:
         assert await one.open("mcp", "acme")
         assert await two.open("mcp", "acme")
@@ -55,7 +56,8 @@ async def test_d7_two_edges_share_a_partitions_quota_and_a_place_comes_free_at_o
         assert not await two.open("mcp", "acme")
 
 
-async def test_d7_what_comes_at_once_is_asked_for_together_and_gets_just_what_is_left() -> None:
+@pytest.mark.rule("D7")
+async def test_what_comes_at_once_is_asked_for_together_and_gets_just_what_is_left() -> None:
     async with fleet(MCPFLEET_PARTITION_STREAMS="30") as running, edge(running) as one, edge(running) as two:
         granted: list[bool] = []
 
@@ -84,8 +86,8 @@ async def test_of_those_that_are_asked_for_together_one_may_leave() -> None:
         assert not await one.open("mcp", "acme")
 
 
-@pytest.mark.rule("S11")
-async def test_d7_who_has_no_partition_is_not_counted() -> None:
+@pytest.mark.rule("D7", "S11")
+async def test_who_has_no_partition_is_not_counted() -> None:
     """Without authentication only the edge's bound holds."""
     async with fleet() as running, edge(running) as one:
         await running.subscriptions.kill()

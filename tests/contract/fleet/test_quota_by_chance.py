@@ -82,8 +82,9 @@ async def _listen(running: LocalFleet, edge: int, stream: Listener) -> None:
         await stream.run(http, "/mcp", WANTED, ANN)
 
 
+@pytest.mark.rule("D7")
 @pytest.mark.parametrize("seed", range(2))
-async def test_d7_a_quota_holds_over_three_edges_and_lost_answers_lose_none_of_it(seed: int) -> None:
+async def test_a_quota_holds_over_three_edges_and_lost_answers_lose_none_of_it(seed: int) -> None:
     """Questions and answers are lost, doubled and late; afterwards there is room for just as many as ever."""
     faults = Faults(lost=0.05, doubled=0.2, late=0.3, delay=0.1, subjects=QUOTA, seed=seed)
     async with fleet(edges=3, environment=ENVIRONMENT) as running, anyio.create_task_group() as tasks:
@@ -99,7 +100,8 @@ async def test_d7_a_quota_holds_over_three_edges_and_lost_answers_lose_none_of_i
         tasks.cancel_scope.cancel()
 
 
-async def test_d7_the_share_of_a_dead_edge_is_soon_free_at_the_others_and_no_more() -> None:
+@pytest.mark.rule("D7")
+async def test_the_share_of_a_dead_edge_is_soon_free_at_the_others_and_no_more() -> None:
     """By default after 20 s: half of a minute is never reached."""
     async with (
         fleet(edges=3, environment={**ENVIRONMENT, "MCPFLEET_EDGE_LOST": f"{LOST}"}) as running,

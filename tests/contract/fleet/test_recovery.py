@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anyio
+import pytest
 
 from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
@@ -59,6 +60,7 @@ async def test_a_catalog_that_changed_in_a_gap_is_found_by_its_number() -> None:
         await until(lambda: stream.kinds() == [ACK, changed("tools")])
 
 
+@pytest.mark.rule("invariant 5")
 async def test_lost_hints_of_the_catalog_are_found_by_the_timer() -> None:
     """Invariant 5: a hint that is lost delays a client by a stated bound."""
     app = library()

@@ -55,7 +55,8 @@ def completed(stream: Listener) -> list[dict[str, Any]]:
     return [each["params"] for each in stream.messages if each.get("params", {}).get("status") == "completed"]
 
 
-async def test_k13_each_reader_sees_their_sanitized_result_and_the_stored_one_stays(office: Office) -> None:
+@pytest.mark.rule("K13")
+async def test_each_reader_sees_their_sanitized_result_and_the_stored_one_stays(office: Office) -> None:
     async with fleet(office.app, edges=2, workers=2) as running, running.http(0) as one, running.http(1) as two:
         full, less = of(one, FULL), of(two, LESS)
         task = await full.start("accounts")
@@ -72,7 +73,8 @@ async def test_k13_each_reader_sees_their_sanitized_result_and_the_stored_one_st
     assert [value for value, _ in office.seen] == [whole] * len(office.seen), "it is given what the handler returned"
 
 
-async def test_k13_a_stream_is_told_what_its_own_caller_may_see(office: Office) -> None:
+@pytest.mark.rule("K13")
+async def test_a_stream_is_told_what_its_own_caller_may_see(office: Office) -> None:
     async with fleet(office.app, edges=2) as running, running.http(0) as one, running.http(1) as two:
         task = await of(one, FULL).start("later")
         streams = [
@@ -88,7 +90,8 @@ async def test_k13_a_stream_is_told_what_its_own_caller_may_see(office: Office) 
     assert told == {name: value for name, value in polled.items() if name not in ("_meta", "resultType")}, "M73"
 
 
-async def test_k13_a_call_of_the_same_tool_is_cleared_inline(office: Office) -> None:
+@pytest.mark.rule("K13")
+async def test_a_call_of_the_same_tool_is_cleared_inline(office: Office) -> None:
     office.release.set()
     async with fleet(office.app) as running, running.http() as http:
         inline = TaskClient(http, capabilities={}, headers={"Authorization": f"Bearer {LESS}"})
@@ -96,7 +99,8 @@ async def test_k13_a_call_of_the_same_tool_is_cleared_inline(office: Office) -> 
     assert result["structuredContent"] == [SHORT]
 
 
-async def test_k12_what_its_sanitizer_cannot_pass_is_an_internal_error_and_the_task_stays(office: Office) -> None:
+@pytest.mark.rule("K12")
+async def test_what_its_sanitizer_cannot_pass_is_an_internal_error_and_the_task_stays(office: Office) -> None:
     async with fleet(office.app, environment={"MCPFLEET_HEAL_INTERVAL": "0.3"}) as running, running.http() as http:
         client = of(http, FULL)
         task = await client.start("later")
@@ -115,7 +119,8 @@ async def test_k12_what_its_sanitizer_cannot_pass_is_an_internal_error_and_the_t
         assert "the sanitizer is broken" in running.logs()
 
 
-async def test_k12_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(office: Office) -> None:
+@pytest.mark.rule("K12")
+async def test_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(office: Office) -> None:
     environment = {"MCPFLEET_TASK_SHOWN_WITHIN": "0.3"}
     async with fleet(office.app, environment=environment) as running, running.http() as http:
         client = of(http, FULL)
@@ -127,7 +132,8 @@ async def test_k12_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(offi
         assert answers == [-32603, -32603]
 
 
-async def test_k12_without_a_worker_reading_is_retried_later_and_the_state_is_unchanged(office: Office) -> None:
+@pytest.mark.rule("K12")
+async def test_without_a_worker_reading_is_retried_later_and_the_state_is_unchanged(office: Office) -> None:
     async with fleet(office.app, environment={"MCPFLEET_QUEUE_WAIT": "0.3"}) as running, running.http() as http:
         client = of(http, FULL)
         task = await client.start("accounts")
@@ -140,7 +146,8 @@ async def test_k12_without_a_worker_reading_is_retried_later_and_the_state_is_un
         assert found(await client.get(task)) == [LONG]
 
 
-async def test_k13_after_a_rollout_the_tools_newer_version_clears_what_the_older_one_left(office: Office) -> None:
+@pytest.mark.rule("K13")
+async def test_after_a_rollout_the_tools_newer_version_clears_what_the_older_one_left(office: Office) -> None:
     newer = App("office", version="2")
     office.declare(newer, "Looks accounts up, and says when they were opened.")
     async with fleet(office.app) as running, running.http() as http:
@@ -152,7 +159,8 @@ async def test_k13_after_a_rollout_the_tools_newer_version_clears_what_the_older
         assert found(await client.until(task)) == [SHORT]
 
 
-async def test_k13_a_result_that_is_too_large_for_a_frame_is_cleared_too(office: Office) -> None:
+@pytest.mark.rule("K13")
+async def test_a_result_that_is_too_large_for_a_frame_is_cleared_too(office: Office) -> None:
     async with fleet(office.app) as running, running.http() as http:
         client = of(http, LESS)
         task = await client.start("accounts", large=600_000)
@@ -161,7 +169,8 @@ async def test_k13_a_result_that_is_too_large_for_a_frame_is_cleared_too(office:
     assert len(found(done)[0]["owner"]) == 600_003
 
 
-async def test_k13_the_sanitizer_gets_what_the_handler_returned_and_no_deliberate_error(
+@pytest.mark.rule("K13")
+async def test_the_sanitizer_gets_what_the_handler_returned_and_no_deliberate_error(
     office: Office,
 ) -> None:
     given = {

@@ -18,7 +18,8 @@ SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "mode
 ROOTS = {"roots": [{"uri": "file:///home"}]}
 
 
-async def test_m81_a_question_is_answered_to_any_edge() -> None:
+@pytest.mark.rule("M81")
+async def test_a_question_is_answered_to_any_edge() -> None:
     """Invariant 12: by the same application code as that of 2026-07-28, without a slot being held meanwhile."""
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
     async with LocalFleet(asking(), edges=3, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -39,7 +40,8 @@ async def test_m81_a_question_is_answered_to_any_edge() -> None:
         assert visitor.asked[0]["params"]["mode"] == "form"
 
 
-async def test_m81_several_questions_are_asked_at_once_and_in_rounds() -> None:
+@pytest.mark.rule("M81")
+async def test_several_questions_are_asked_at_once_and_in_rounds() -> None:
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         visitor.answering_edge = 1
@@ -51,15 +53,17 @@ async def test_m81_several_questions_are_asked_at_once_and_in_rounds() -> None:
         assert len({each["id"] for each in visitor.asked}) == 4
 
 
+@pytest.mark.rule("M81")
 @pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"code": -1, "message": "no"}])
-async def test_m81_what_is_declined_or_fails_ends_the_call_by_its_result(answer: Any) -> None:
+async def test_what_is_declined_or_fails_ends_the_call_by_its_result(answer: Any) -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         visitor.answers = {"elicitation/create": answer}
         assert (await visitor.call("order", {"title": "Emma"}))["isError"] is True
 
 
-async def test_m55_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
+@pytest.mark.rule("M55")
+async def test_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         bad = {"action": "accept", "content": {"copies": 99}}
@@ -71,7 +75,8 @@ async def test_m55_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
         assert said(results[0]) == "3 of Emma, soft"
 
 
-async def test_m75_a_response_that_nobody_waits_for_is_taken_and_means_nothing() -> None:
+@pytest.mark.rule("M75")
+async def test_a_response_that_nobody_waits_for_is_taken_and_means_nothing() -> None:
     """Another session's is none either: an answer counts only from who was asked."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         asked, other = await visitors.one(), await visitors.one()
@@ -84,7 +89,8 @@ async def test_m75_a_response_that_nobody_waits_for_is_taken_and_means_nothing()
         assert said(results[0]) == "3 of Emma, soft"
 
 
-async def test_d11_an_answer_that_does_not_come_ends_the_call() -> None:
+@pytest.mark.rule("D11")
+async def test_an_answer_that_does_not_come_ends_the_call() -> None:
     async with LocalFleet(asking(), environment={"MCPFLEET_ANSWER_WAIT": "0.3"}) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         result = await visitor.call("order", {"title": "Emma"})
@@ -95,7 +101,8 @@ async def test_d11_an_answer_that_does_not_come_ends_the_call() -> None:
         ]
 
 
-async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
+@pytest.mark.rule("D16")
+async def test_a_client_that_cannot_answer_is_not_asked() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(capabilities={})
         result = await visitor.call("order", {"title": "Emma"})
@@ -104,7 +111,8 @@ async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
         assert not visitor.asked
 
 
-async def test_m79_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() -> None:
+@pytest.mark.rule("M79")
+async def test_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() -> None:
     capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(capabilities=capabilities)
@@ -117,7 +125,8 @@ async def test_m79_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() ->
         assert not older.asked
 
 
-async def test_m78_the_form_of_2025_06_18_has_no_mode() -> None:
+@pytest.mark.rule("M78")
+async def test_the_form_of_2025_06_18_has_no_mode() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(version=OLDEST)
         visitor.answers = {"elicitation/create": FORM}
@@ -125,7 +134,8 @@ async def test_m78_the_form_of_2025_06_18_has_no_mode() -> None:
         assert visitor.asked[0]["params"].keys() == {"message", "requestedSchema"}
 
 
-async def test_d17_an_edge_that_leaves_ends_what_waits_for_an_answer() -> None:
+@pytest.mark.rule("D17")
+async def test_an_edge_that_leaves_ends_what_waits_for_an_answer() -> None:
     environment = {"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN": "0.3"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -143,7 +153,8 @@ async def test_d17_an_edge_that_leaves_ends_what_waits_for_an_answer() -> None:
         assert "had to stop" in said(results[0])
 
 
-async def test_m81_a_refusal_ends_the_call_with_the_clients_words_and_takes_the_rest_back() -> None:
+@pytest.mark.rule("M81")
+async def test_a_refusal_ends_the_call_with_the_clients_words_and_takes_the_rest_back() -> None:
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         visitor.answering_edge = 1
@@ -156,7 +167,8 @@ async def test_m81_a_refusal_ends_the_call_with_the_clients_words_and_takes_the_
         assert sorted(each["params"]["requestId"] for each in visitor.told) == sorted(unanswered)
 
 
-async def test_i2_a_key_is_not_held_while_a_person_thinks() -> None:
+@pytest.mark.rule("I2")
+async def test_a_key_is_not_held_while_a_person_thinks() -> None:
     """Each round takes its key anew, as it does for a client of 2026-07-28; there is one effect in the end."""
     done: list[str] = []
     async with LocalFleet(asking(done), edges=2) as fleet, Visitors(fleet) as visitors:
@@ -176,7 +188,8 @@ async def test_i2_a_key_is_not_held_while_a_person_thinks() -> None:
         assert [said(result) for result in results] == ["3", "3"]
 
 
-async def test_m81_what_ran_before_a_question_is_never_told_as_not_run() -> None:
+@pytest.mark.rule("M81")
+async def test_what_ran_before_a_question_is_never_told_as_not_run() -> None:
     """I3: no worker is left that could go on with the answer, and the first part of the work is done."""
     environment = {"MCPFLEET_QUEUE_WAIT": "0.3"}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -189,8 +202,9 @@ async def test_m81_what_ran_before_a_question_is_never_told_as_not_run() -> None
         assert "Earlier side effects may have happened" in said(results[0])
 
 
+@pytest.mark.rule("M75")
 @pytest.mark.parametrize("members", [{}, {"result": None}, {"error": "no"}])
-async def test_m75_a_malformed_answer_is_an_answer(members: Any) -> None:
+async def test_a_malformed_answer_is_an_answer(members: Any) -> None:
     """The asker need not wait any more."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.sessions import SessionsClient, session_key
@@ -50,7 +51,8 @@ async def listed(visitor: Visitor, name: str, edge: int = 1, *, is_there: bool =
                 return
 
 
-async def test_l11_a_subscription_is_the_sessions_whichever_edge_was_asked() -> None:
+@pytest.mark.rule("L11")
+async def test_a_subscription_is_the_sessions_whichever_edge_was_asked() -> None:
     """The stream is at one edge, the subscription goes to another, the change comes from a third."""
     async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -71,7 +73,8 @@ async def test_l11_a_subscription_is_the_sessions_whichever_edge_was_asked() -> 
         assert watching.uris() == [BOOK, "library://books/3"]
 
 
-async def test_l11_what_is_not_there_cannot_be_subscribed_to() -> None:
+@pytest.mark.rule("L11")
+async def test_what_is_not_there_cannot_be_subscribed_to() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         error = (await visitor.ask("resources/subscribe", {"uri": "library://nothing"}))["error"]
@@ -82,7 +85,8 @@ async def test_l11_what_is_not_there_cannot_be_subscribed_to() -> None:
 LEVEL = {"level": "debug"}
 
 
-async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
+@pytest.mark.rule("L13")
+async def test_a_change_is_told_on_the_newest_stream_alone() -> None:
     """N10: a session has two streams; the third ends the first, and the end of the newest lets the one before speak."""
     async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -97,7 +101,8 @@ async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
             assert first.uris() == []
 
 
-async def test_l13_what_changes_between_two_streams_is_told_on_the_next() -> None:
+@pytest.mark.rule("L13")
+async def test_what_changes_between_two_streams_is_told_on_the_next() -> None:
     """And a first stream is told nothing that did not change."""
     app = asking()
     async with LocalFleet(app, edges=2) as fleet, Visitors(fleet) as visitors:
@@ -115,7 +120,8 @@ async def test_l13_what_changes_between_two_streams_is_told_on_the_next() -> Non
         assert third.kinds() == []
 
 
-async def test_l10_a_get_stream_has_no_event_ids_and_tells_again_what_may_have_changed() -> None:
+@pytest.mark.rule("L10")
+async def test_a_get_stream_has_no_event_ids_and_tells_again_what_may_have_changed() -> None:
     """Its first event is what the client may have missed, with whichever `Last-Event-ID` it comes."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -133,7 +139,8 @@ async def test_l10_a_get_stream_has_no_event_ids_and_tells_again_what_may_have_c
             assert not [line for line in lines if line.startswith(("id", "retry")) or line == "data:"]
 
 
-async def test_l9_a_stream_needs_an_admission_of_its_own() -> None:
+@pytest.mark.rule("L9")
+async def test_a_stream_needs_an_admission_of_its_own() -> None:
     """A session's id admits nobody (L18), and the permission of who opens a stream is that of its credential."""
     async with guarded([{"token": "ann-1", "subject": "ann", "audience": "mcp"}]) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(token="ann-1")
@@ -145,7 +152,8 @@ async def test_l9_a_stream_needs_an_admission_of_its_own() -> None:
         assert (await visitors.https[1].delete("/mcp", headers=get)).status_code == 401
 
 
-async def test_l13_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() -> None:
+@pytest.mark.rule("L13")
+async def test_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() -> None:
     """Each URI that may have changed before the stream is told, and their number ends no stream."""
     async with LocalFleet(asking(), environment={"MCPFLEET_STREAM_PENDING": "4"}) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -160,7 +168,8 @@ async def test_l13_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() 
             await until(lambda: len(watching.uris()) == 13)
 
 
-async def test_l13_what_changes_before_the_first_stream_is_told_on_it() -> None:
+@pytest.mark.rule("L13")
+async def test_what_changes_before_the_first_stream_is_told_on_it() -> None:
     """A list is compared with what it was as the session began."""
     app = asking()
     async with LocalFleet(app, edges=2) as fleet, Visitors(fleet) as visitors:
@@ -171,7 +180,8 @@ async def test_l13_what_changes_before_the_first_stream_is_told_on_it() -> None:
             await until(lambda: watching.kinds() == [changed("tools")])
 
 
-async def test_l12_who_is_revoked_loses_the_session_and_is_told_nothing_more() -> None:
+@pytest.mark.rule("L12")
+async def test_who_is_revoked_loses_the_session_and_is_told_nothing_more() -> None:
     """L14: from the revocation on nothing is written."""
     tokens = [{"token": "ann-1", "subject": "ann", "audience": "mcp"}]
     async with guarded(tokens) as fleet, Visitors(fleet) as visitors:

@@ -49,7 +49,8 @@ def said(result: Any) -> str:
 # -- the session itself -----------------------------------------------------------------------------------------------
 
 
-async def test_m74_l18_a_handshake_begins_a_session_that_every_edge_knows() -> None:
+@pytest.mark.rule("M74", "L18", "invariant 1", "N25")
+async def test_a_handshake_begins_a_session_that_every_edge_knows() -> None:
     """D11: what needs one is offered; its id is long, visible, and on that one response alone."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = Visitor(visitors.https)
@@ -67,7 +68,8 @@ async def test_m74_l18_a_handshake_begins_a_session_that_every_edge_knows() -> N
             assert "mcp-session-id" not in response.headers
 
 
-async def test_l4_a_session_needs_no_version_header_and_no_other_than_its_own() -> None:
+@pytest.mark.rule("L4")
+async def test_a_session_needs_no_version_header_and_no_other_than_its_own() -> None:
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(version=OLDEST)
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -77,7 +79,8 @@ async def test_l4_a_session_needs_no_version_header_and_no_other_than_its_own() 
         assert (other.status_code, other.json()["error"]["code"]) == (400, -32602)
 
 
-async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
+@pytest.mark.rule("M76")
+async def test_an_unknown_session_is_404_and_a_missing_one_400() -> None:
     """L5: for every kind of message, in the same words for each, and without an id: SDKs go by the status then.
 
     An error with the request's id would be the call's own to the Go SDK, which would keep a session that is gone.
@@ -109,13 +112,15 @@ async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
         assert await stranger.delete() == 404
 
 
-async def test_l21_what_comes_in_a_session_is_of_its_revision() -> None:
+@pytest.mark.rule("L21")
+async def test_what_comes_in_a_session_is_of_its_revision() -> None:
     """By each way that something comes: a request, a notification, a response, GET and DELETE."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         found = {name: await statuses(visitors, values) for name, values in STATED.items()}
     assert found == {name: OK if name in ITS_OWN else REFUSED for name in STATED}
 
 
+@pytest.mark.rule("L21")
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -127,7 +132,7 @@ async def test_l21_what_comes_in_a_session_is_of_its_revision() -> None:
         ([","], UNKNOWN),
     ],
 )
-async def test_l21_a_session_that_is_named_twice_is_named_once(written: list[str], expected: list[int]) -> None:
+async def test_a_session_that_is_named_twice_is_named_once(written: list[str], expected: list[int]) -> None:
     """The library that adds the version header a second time adds this one as well."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         assert await statuses(visitors, [NEWEST], written) == expected
@@ -160,7 +165,8 @@ async def statuses(visitors: Visitors, stated: list[str], written: list[str] | N
     return [*found, (await http.delete("/mcp", headers=headers)).status_code]
 
 
-async def test_l20_a_session_is_of_the_revision_that_the_handshakes_body_asks_for() -> None:
+@pytest.mark.rule("L20")
+async def test_a_session_is_of_the_revision_that_the_handshakes_body_asks_for() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         for header in (None, OLDEST, "2024-11-05", MODERN, "2099-01-01", "nonsense", ""):
             visitor = Visitor(visitors.https)
@@ -174,7 +180,8 @@ async def test_l20_a_session_is_of_the_revision_that_the_handshakes_body_asks_fo
             assert (await visitor.ask("ping"))["result"] == {}
 
 
-async def test_t36_a_response_that_nobody_waits_for_is_taken_whatever_its_id() -> None:
+@pytest.mark.rule("T36")
+async def test_a_response_that_nobody_waits_for_is_taken_whatever_its_id() -> None:
     """M75: the server's ids are texts; what answers none of them means nothing, and is answered by nothing."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -185,7 +192,8 @@ async def test_t36_a_response_that_nobody_waits_for_is_taken_whatever_its_id() -
                 assert (response.status_code, response.content) == (202, b"")
 
 
-async def test_l22_a_capability_that_is_null_is_none() -> None:
+@pytest.mark.rule("L22")
+async def test_a_capability_that_is_null_is_none() -> None:
     """As libraries write it that leave nothing out."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(capabilities={"elicitation": {"form": None, "url": {}}, "sampling": None})
@@ -193,7 +201,8 @@ async def test_l22_a_capability_that_is_null_is_none() -> None:
         assert "elicitation.form" in said(refused)
 
 
-async def test_m76_a_stream_must_be_welcome() -> None:
+@pytest.mark.rule("M76")
+async def test_a_stream_must_be_welcome() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         get = visitor.headers(accept="application/json")
@@ -201,7 +210,8 @@ async def test_m76_a_stream_must_be_welcome() -> None:
         assert (response.status_code, response.json()["error"]["code"]) == (406, -32600)
 
 
-async def test_l8_a_deleted_session_is_gone_at_every_edge_with_its_streams_and_calls() -> None:
+@pytest.mark.rule("L8")
+async def test_a_deleted_session_is_gone_at_every_edge_with_its_streams_and_calls() -> None:
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         answers: list[Any] = []
@@ -219,7 +229,8 @@ async def test_l8_a_deleted_session_is_gone_at_every_edge_with_its_streams_and_c
         assert await visitor.ask("tools/list", edge=0) == 404
 
 
-async def test_l5_a_session_is_its_owners_and_its_endpoints() -> None:
+@pytest.mark.rule("L5")
+async def test_a_session_is_its_owners_and_its_endpoints() -> None:
     """D10: the owner is who the token speaks for, and another token of the same one is the same owner."""
     tokens = [
         {"token": token, "subject": subject, "audience": "mcp"}
@@ -234,7 +245,8 @@ async def test_l5_a_session_is_its_owners_and_its_endpoints() -> None:
         assert (await visitor.ask("ping"))["result"] == {}
 
 
-async def test_d11_a_setting_serves_the_revisions_of_2025_without_sessions() -> None:
+@pytest.mark.rule("D11")
+async def test_a_setting_serves_the_revisions_of_2025_without_sessions() -> None:
     endpoints = '{"mcp": {"path": "/mcp", "sessions": false}}'
     environment = {"MCPFLEET_ENDPOINTS": endpoints}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -251,7 +263,8 @@ async def test_d11_a_setting_serves_the_revisions_of_2025_without_sessions() -> 
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def test_l7_a_client_takes_a_call_back_at_any_edge() -> None:
+@pytest.mark.rule("L7", "invariant 1")
+async def test_a_client_takes_a_call_back_at_any_edge() -> None:
     """The stream ends without a result, and the handler is stopped; what is unknown or over is left alone."""
     stopped: list[str] = []
     async with LocalFleet(asking(stopped), edges=2) as fleet, Visitors(fleet) as visitors:
@@ -275,7 +288,8 @@ async def test_l7_a_client_takes_a_call_back_at_any_edge() -> None:
         await until(lambda: stopped == ["wait"])
 
 
-async def test_i3_a_key_whose_call_was_taken_back_is_uncertain_at_once() -> None:
+@pytest.mark.rule("I3")
+async def test_a_key_whose_call_was_taken_back_is_uncertain_at_once() -> None:
     """D12: whoever takes a call back stops it, and nobody knows how far it came."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -293,7 +307,8 @@ async def test_i3_a_key_whose_call_was_taken_back_is_uncertain_at_once() -> None
         assert "unknown" in said(again)
 
 
-async def test_m78_i2_a_repeat_has_the_form_of_its_revision_too() -> None:
+@pytest.mark.rule("M78", "I2")
+async def test_a_repeat_has_the_form_of_its_revision_too() -> None:
     app = App("library", version="1.0.0")
 
     @app.tool(idempotency_key="request")
@@ -307,7 +322,8 @@ async def test_m78_i2_a_repeat_has_the_form_of_its_revision_too() -> None:
     assert [result["structuredContent"] for result in results] == [{"result": {"length": 3}}] * 2
 
 
-async def test_p2_progress_goes_forward_over_the_rounds_of_a_call() -> None:
+@pytest.mark.rule("P2")
+async def test_progress_goes_forward_over_the_rounds_of_a_call() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         visitor.answers = {"elicitation/create": FORM}
@@ -332,7 +348,8 @@ async def test_an_id_that_runs_is_not_taken_twice() -> None:
             await visitor.notify("notifications/cancelled", {"requestId": 5})
 
 
-async def test_l15_a_progress_token_that_is_taken_reports_nothing() -> None:
+@pytest.mark.rule("L15")
+async def test_a_progress_token_that_is_taken_reports_nothing() -> None:
     started: list[str] = []
     async with LocalFleet(asking(started=started)) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -355,7 +372,8 @@ async def test_l15_a_progress_token_that_is_taken_reports_nothing() -> None:
         assert not other.told
 
 
-async def test_m80_the_log_level_is_the_sessions_at_every_edge() -> None:
+@pytest.mark.rule("M80")
+async def test_the_log_level_is_the_sessions_at_every_edge() -> None:
     """Log messages come on the stream of their call."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()

@@ -63,7 +63,8 @@ async def watched_to_its_death(visitor: Visitor, watching: Watching) -> None:
         await visitor.watch(watching, 1)
 
 
-async def test_l8_a_session_that_ends_while_an_edge_looks_at_it_ends_nothing_else(
+@pytest.mark.rule("L8")
+async def test_a_session_that_ends_while_an_edge_looks_at_it_ends_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its stream is gone when the answer comes that there is no session; this once ended the whole edge."""
@@ -85,7 +86,8 @@ async def test_l8_a_session_that_ends_while_an_edge_looks_at_it_ends_nothing_els
         assert not fleet.lines("session not followed")
 
 
-async def test_l13_a_stream_tells_what_changes_once_the_edge_of_the_newer_one_has_died() -> None:
+@pytest.mark.rule("L13")
+async def test_a_stream_tells_what_changes_once_the_edge_of_the_newer_one_has_died() -> None:
     """Nobody says that the newer one is gone; its edge is asked now and then."""
     environment = {"MCPFLEET_SESSION_CHECKED": "0.2"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -102,7 +104,8 @@ async def test_l13_a_stream_tells_what_changes_once_the_edge_of_the_newer_one_ha
             assert not watching.is_over
 
 
-async def test_l13_a_stream_tells_what_changes_although_a_newer_one_could_not_open(
+@pytest.mark.rule("L13")
+async def test_a_stream_tells_what_changes_although_a_newer_one_could_not_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether the session has the newer one is not known to its edge, which takes it out all the same."""
@@ -126,7 +129,8 @@ async def test_l13_a_stream_tells_what_changes_although_a_newer_one_could_not_op
             await told_again(visitor, watching)
 
 
-async def test_m81_a_response_that_cannot_be_passed_on_is_not_taken() -> None:
+@pytest.mark.rule("M81")
+async def test_a_response_that_cannot_be_passed_on_is_not_taken() -> None:
     """A client that is told so may send it again; the call still waits."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -142,7 +146,8 @@ async def test_m81_a_response_that_cannot_be_passed_on_is_not_taken() -> None:
         assert results[0]["content"][0]["text"] == "3 of Emma, soft"
 
 
-async def test_m75_a_response_for_an_edge_that_has_died_is_taken_and_means_nothing() -> None:
+@pytest.mark.rule("M75")
+async def test_a_response_for_an_edge_that_has_died_is_taken_and_means_nothing() -> None:
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         gone = fleet.edges[1].process.id
@@ -150,7 +155,8 @@ async def test_m75_a_response_for_an_edge_that_has_died_is_taken_and_means_nothi
         await visitor.answer(f"{gone}-{'0' * 32}", FORM)
 
 
-async def test_l8_a_session_lives_while_a_request_of_it_runs() -> None:
+@pytest.mark.rule("L8")
+async def test_a_session_lives_while_a_request_of_it_runs() -> None:
     """However long it is silent otherwise."""
     environment = {"MCPFLEET_SESSION_IDLE": "3", "MCPFLEET_SESSION_CHECKED": "0.1", "MCPFLEET_SESSION_KEPT": "0.1"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -167,7 +173,8 @@ async def test_l8_a_session_lives_while_a_request_of_it_runs() -> None:
             await until(lambda: answers == [None])
 
 
-async def test_l8_a_call_ends_with_its_session_although_its_edge_did_not_hear_of_the_end() -> None:
+@pytest.mark.rule("L8")
+async def test_a_call_ends_with_its_session_although_its_edge_did_not_hear_of_the_end() -> None:
     environment = {"MCPFLEET_SESSION_CHECKED": "0.1"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -181,7 +188,8 @@ async def test_l8_a_call_ends_with_its_session_although_its_edge_did_not_hear_of
         assert answers[0]["error"]["code"] == -32603, "its edge only sees that the session is over"
 
 
-async def test_l8_a_call_hears_that_its_session_ended_by_itself() -> None:
+@pytest.mark.rule("L8")
+async def test_a_call_hears_that_its_session_ended_by_itself() -> None:
     """Nobody asked for that, so there is an answer."""
     environment = {"MCPFLEET_SESSION_LASTS": "1", "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.1"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -192,7 +200,8 @@ async def test_l8_a_call_hears_that_its_session_ended_by_itself() -> None:
         assert await visitor.ask("ping") == 404
 
 
-async def test_l9_a_stream_that_finds_no_room_costs_no_other_its_place() -> None:
+@pytest.mark.rule("L9")
+async def test_a_stream_that_finds_no_room_costs_no_other_its_place() -> None:
     """The streams that there are go on, and tell what changes."""
     environment = {"MCPFLEET_MAX_STREAMS": "1"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -207,7 +216,8 @@ async def test_l9_a_stream_that_finds_no_room_costs_no_other_its_place() -> None
             assert not first.is_over
 
 
-async def test_l7_a_cancel_may_overtake_its_request() -> None:
+@pytest.mark.rule("L7")
+async def test_a_cancel_may_overtake_its_request() -> None:
     """The request is still on its way to where it runs, and is not begun."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -222,7 +232,8 @@ async def test_l7_a_cancel_may_overtake_its_request() -> None:
         assert not visitor.told
 
 
-async def test_l7_who_has_used_up_its_requests_can_answer_and_take_back() -> None:
+@pytest.mark.rule("L7")
+async def test_who_has_used_up_its_requests_can_answer_and_take_back() -> None:
     environment = {"MCPFLEET_RATE_REQUESTS": "6/60"}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -235,7 +246,8 @@ async def test_l7_who_has_used_up_its_requests_can_answer_and_take_back() -> Non
         assert results[0].get("isError") is not True
 
 
-async def test_t33_a_limit_says_why_to_whatever_comes_in_a_session() -> None:
+@pytest.mark.rule("T33")
+async def test_a_limit_says_why_to_whatever_comes_in_a_session() -> None:
     """D4: a response, GET and DELETE have no id to answer to; a notification is told by the status alone (T4)."""
     environment = {"MCPFLEET_RATE_REQUESTS": "6/60"}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
@@ -260,7 +272,8 @@ async def wait(visitor: Visitor, answers: list[Any]) -> None:
     answers.append(await visitor.ask("tools/call", params, 1, "mine"))
 
 
-async def test_d11_a_session_outlives_subscriptions() -> None:
+@pytest.mark.rule("D11")
+async def test_a_session_outlives_subscriptions() -> None:
     """At an edge, too, that learns of it only then."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -270,7 +283,8 @@ async def test_d11_a_session_outlives_subscriptions() -> None:
             await told_again(visitor, watching)
 
 
-async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all(clock: Clock) -> None:
+@pytest.mark.rule("L7")
+async def test_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all(clock: Clock) -> None:
     """A cancel of an unknown request costs no edge its memory."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()

@@ -119,14 +119,16 @@ async def test_what_waits_for_a_renewal_is_told_where_its_caller_may_still_read_
         assert [each["params"]["uri"] for each in listener.messages[1:]] == [OPEN, OPEN]
 
 
-async def test_d10_who_lacks_a_scope_for_what_it_watches_is_told_which() -> None:
+@pytest.mark.rule("D10")
+async def test_who_lacks_a_scope_for_what_it_watches_is_told_which() -> None:
     async with fleet() as running, running.http() as http:
         assert await refused(running, BOB, resourceSubscriptions=[OPEN, GUARDED]) == 403
         async with listening(http, "/mcp", token=ANN, resourceSubscriptions=[GUARDED]) as [stream]:
             assert stream.kinds() == [ACK]
 
 
-async def test_t12_what_is_hidden_is_watched_in_vain_and_looks_like_what_is_not_there() -> None:
+@pytest.mark.rule("T12", "invariant 4", "invariant 8")
+async def test_what_is_hidden_is_watched_in_vain_and_looks_like_what_is_not_there() -> None:
     app = shelf()
     uris = [HIDDEN, "shelf://none", OPEN]
     async with (
@@ -142,7 +144,8 @@ async def test_t12_what_is_hidden_is_watched_in_vain_and_looks_like_what_is_not_
         await until(lambda: bobs.uris() == [OPEN])
 
 
-async def test_s15_a_list_that_changed_for_others_alone_is_told_to_them_alone() -> None:
+@pytest.mark.rule("S15")
+async def test_a_list_that_changed_for_others_alone_is_told_to_them_alone() -> None:
     app = shelf()
     async with (
         fleet(app) as running,
@@ -157,7 +160,8 @@ async def test_s15_a_list_that_changed_for_others_alone_is_told_to_them_alone() 
         await until(lambda: len(anns.messages) == 3)
 
 
-async def test_d7_a_partition_keeps_to_its_quota_over_all_edges() -> None:
+@pytest.mark.rule("D7")
+async def test_a_partition_keeps_to_its_quota_over_all_edges() -> None:
     limit = {"MCPFLEET_PARTITION_STREAMS": "2"}
     async with (
         fleet(edges=2, environment=limit) as running,
@@ -174,8 +178,8 @@ async def test_d7_a_partition_keeps_to_its_quota_over_all_edges() -> None:
                 pass
 
 
-@pytest.mark.rule("S10")
-async def test_n11_a_stream_that_is_about_to_open_has_a_place_of_its_edge_already() -> None:
+@pytest.mark.rule("N11", "S10")
+async def test_a_stream_that_is_about_to_open_has_a_place_of_its_edge_already() -> None:
     """Those that wait to be counted are bounded as well, and one that finds no room is told so at once."""
     async with (
         fleet(environment={"MCPFLEET_MAX_STREAMS": "1"}) as running,
@@ -202,7 +206,8 @@ async def opens(running: LocalFleet, token: str) -> bool:
         return stream.kinds() == [ACK]
 
 
-async def test_s2_a_stream_outlives_the_verdicts_that_calls_go_by() -> None:
+@pytest.mark.rule("S2")
+async def test_a_stream_outlives_the_verdicts_that_calls_go_by() -> None:
     """N6: while authorization is away it goes on for its permission's time, which is longer than a verdict is kept."""
     app = shelf()
     async with (
@@ -216,7 +221,8 @@ async def test_s2_a_stream_outlives_the_verdicts_that_calls_go_by() -> None:
         await until(lambda: stream.kinds() == [ACK, UPDATED])
 
 
-async def test_s2_a_stream_ends_with_its_credential_however_long_permissions_last() -> None:
+@pytest.mark.rule("S2")
+async def test_a_stream_ends_with_its_credential_however_long_permissions_last() -> None:
     ends = datetime.now(UTC) + timedelta(seconds=3)
     tokens = {"tokens": [{"token": ANN, "subject": "ann", "audience": "mcp", "expires": ends.isoformat()}]}
     async with (

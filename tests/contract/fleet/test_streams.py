@@ -32,8 +32,9 @@ async def each(streams: list[Listener], holds: Callable[[Listener], object], wit
     await until(lambda: all(holds(stream) for stream in streams), within=within)
 
 
+@pytest.mark.rule("S6")
 @pytest.mark.parametrize("tool", ["place_hold", "place_hold_plainly"])
-async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
+async def test_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
     """M58, M44, S8: the acknowledgment is first, each message has its own stream's id, unwatched URIs bring nothing."""
     async with LocalFleet(library(), edges=2) as fleet:
         async with (
@@ -51,8 +52,8 @@ async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_onc
             assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
 
 
-@pytest.mark.rule("S10")
-async def test_s18_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
+@pytest.mark.rule("S18", "S10")
+async def test_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
     """Streams take no slot of a worker."""
     app = library()
     async with (
@@ -77,7 +78,8 @@ async def test_s18_each_stream_hears_of_what_it_watches_alone_and_only_of_what_t
             }
 
 
-async def test_s20_a_listen_is_answered_by_events_whatever_its_client_prefers() -> None:
+@pytest.mark.rule("S20")
+async def test_a_listen_is_answered_by_events_whatever_its_client_prefers() -> None:
     body = request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [BOOK]}})
     headers = {"mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
     async with LocalFleet(library()) as fleet, fleet.http() as http:
@@ -106,7 +108,8 @@ async def test_a_uri_that_the_pool_does_not_serve_is_told_to_nobody() -> None:
         assert stream.uris() == [BOOK]
 
 
-async def test_s15_lists_that_change_while_the_application_is_served_are_told() -> None:
+@pytest.mark.rule("S15")
+async def test_lists_that_change_while_the_application_is_served_are_told() -> None:
     """Adding and taking back at run time; a stream hears of those lists alone that it asked for."""
     app = library()
 
@@ -155,7 +158,8 @@ async def test_the_official_client_listens_and_sees_a_clean_end() -> None:
                     await anext(subscription)
 
 
-async def test_s17_a_draining_edge_ends_its_streams_and_settles_new_ones_at_once() -> None:
+@pytest.mark.rule("S17")
+async def test_a_draining_edge_ends_its_streams_and_settles_new_ones_at_once() -> None:
     async with (
         LocalFleet(library(), environment={"MCPFLEET_LAME": "1.0"}) as fleet,
         fleet.http() as http,
@@ -172,7 +176,8 @@ async def test_s17_a_draining_edge_ends_its_streams_and_settles_new_ones_at_once
         assert [stream.kinds() for stream in streams] == [[ACK, END]] * 3
 
 
-async def test_d6_a_stream_of_which_nothing_is_honoured_is_acknowledged_and_ends() -> None:
+@pytest.mark.rule("D6")
+async def test_a_stream_of_which_nothing_is_honoured_is_acknowledged_and_ends() -> None:
     async with LocalFleet(library()) as fleet, fleet.http() as http:
         stream = Listener()
         await stream.run(http, "/mcp", {"promptsListChanged": True, "taskIds": ["a"]})
@@ -180,8 +185,8 @@ async def test_d6_a_stream_of_which_nothing_is_honoured_is_acknowledged_and_ends
         assert stream.messages[0]["params"]["notifications"] == {}
 
 
-@pytest.mark.rule("T24")
-async def test_n18_streams_leave_half_of_the_connections_to_others() -> None:
+@pytest.mark.rule("N29", "T24")
+async def test_streams_leave_half_of_the_connections_to_others() -> None:
     """Each holds its connection for a day: callers without names could take all that there are."""
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_CONNECTIONS": "4"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True), listening(http, "/mcp", toolsListChanged=True):
@@ -193,7 +198,8 @@ async def test_n18_streams_leave_half_of_the_connections_to_others() -> None:
             assert stream.kinds() == [ACK]
 
 
-async def test_t19_a_stream_beyond_the_edges_bound_is_refused_until_another_leaves() -> None:
+@pytest.mark.rule("T19")
+async def test_a_stream_beyond_the_edges_bound_is_refused_until_another_leaves() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_STREAMS": "1"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True):
             refused = Listener()
@@ -235,6 +241,7 @@ async def test_a_stream_keeps_no_room_for_the_request_that_opened_it() -> None:
         assert honoured == [uris] * 3
 
 
+@pytest.mark.rule("invariant 7")
 async def test_what_streams_watch_has_a_bound_in_bytes() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_WATCHED_ROOM": "40"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", 2, resourceSubscriptions=[BOOK]):

@@ -35,7 +35,8 @@ def echoed(stream: Listener) -> dict[str, Any]:
     return found
 
 
-async def test_m73_k15_a_stream_at_another_edge_is_told_what_a_poll_would_say(works: Works) -> None:
+@pytest.mark.rule("M73", "K15")
+async def test_a_stream_at_another_edge_is_told_what_a_poll_would_say(works: Works) -> None:
     async with LocalFleet(works.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         client = TaskClient(one)
         task = await client.start("both")
@@ -56,7 +57,8 @@ async def test_m73_k15_a_stream_at_another_edge_is_told_what_a_poll_would_say(wo
     assert statuses(stream).count("completed") == 1
 
 
-async def test_k11_a_stream_is_not_told_of_questions_that_its_client_cannot_answer(works: Works) -> None:
+@pytest.mark.rule("K11")
+async def test_a_stream_is_not_told_of_questions_that_its_client_cannot_answer(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("hold")
@@ -72,7 +74,8 @@ async def test_k11_a_stream_is_not_told_of_questions_that_its_client_cannot_answ
             assert set(stream.kinds()) == {ACK, TOLD}, "M73: no progress, which this task reports, and no log"
 
 
-async def test_n11_an_edge_watches_so_many_different_tasks_for_however_many_streams(works: Works) -> None:
+@pytest.mark.rule("N11")
+async def test_an_edge_watches_so_many_different_tasks_for_however_many_streams(works: Works) -> None:
     async with (
         LocalFleet(works.app, environment={"MCPFLEET_WATCHED_TASKS": "1"}) as fleet,
         fleet.http() as http,
@@ -87,14 +90,16 @@ async def test_n11_an_edge_watches_so_many_different_tasks_for_however_many_stre
         works.release.set()
 
 
-async def test_d2_who_takes_no_tasks_is_refused_before_any_look_up(works: Works) -> None:
+@pytest.mark.rule("D2")
+async def test_who_takes_no_tasks_is_refused_before_any_look_up(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         params = {"notifications": {"taskIds": ["x" * 32]}}
         refused = await TaskClient(http).refusal("subscriptions/listen", params, capabilities={})
     assert refused["code"] == -32021
 
 
-async def test_k16_what_is_unknown_or_another_callers_is_disclosed_to_nobody(works: Works) -> None:
+@pytest.mark.rule("K16")
+async def test_what_is_unknown_or_another_callers_is_disclosed_to_nobody(works: Works) -> None:
     environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS})}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
         task = await TaskClient(http, headers={"Authorization": "Bearer of-ann"}).start("hold")
@@ -106,7 +111,8 @@ async def test_k16_what_is_unknown_or_another_callers_is_disclosed_to_nobody(wor
         works.release.set()
 
 
-async def test_k15_a_lost_hint_is_made_good_by_versions(works: Works) -> None:
+@pytest.mark.rule("K15", "invariant 5")
+async def test_a_lost_hint_is_made_good_by_versions(works: Works) -> None:
     environment = {"MCPFLEET_HEAL_INTERVAL": "0.3"}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
         client = TaskClient(http)

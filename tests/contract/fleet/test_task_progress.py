@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import anyio
+import pytest
 
 from mcpfleet.app import App, Context, TryAgain
 from mcpfleet.testing.local import LocalFleet
@@ -41,7 +42,8 @@ def reached(task: dict[str, Any]) -> float:
     return float(found[1])
 
 
-async def test_k27_a_task_that_runs_again_never_says_less_than_before() -> None:
+@pytest.mark.rule("K27")
+async def test_a_task_that_runs_again_never_says_less_than_before() -> None:
     climb = Climb()
     async with LocalFleet(climb.app, workers=2, environment=QUICK) as fleet, fleet.http() as http:
         client = TaskClient(http)

@@ -54,8 +54,9 @@ async def legacy(http: httpx2.AsyncClient, method: str, params: dict[str, Any], 
     return answer
 
 
+@pytest.mark.rule("K1", "M71")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
-async def test_k1_m71_the_revisions_of_2025_have_no_tasks(works: Works, revision: str) -> None:
+async def test_the_revisions_of_2025_have_no_tasks(works: Works, revision: str) -> None:
     capabilities: dict[str, Any] = {"extensions": {EXTENSION: {}}, "tasks": {"list": {}, "cancel": {}}}
     hello = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": {"name": "old", "version": "1"}}
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
@@ -73,7 +74,8 @@ async def test_k1_m71_the_revisions_of_2025_have_no_tasks(works: Works, revision
     assert works.runs == []
 
 
-async def test_k3_the_refusal_comes_after_admission_and_before_limits_and_interceptors() -> None:
+@pytest.mark.rule("K3")
+async def test_the_refusal_comes_after_admission_and_before_limits_and_interceptors() -> None:
     app, seen = App("works", version="1"), list[str]()
 
     @app.interceptor
@@ -98,7 +100,8 @@ async def test_k3_the_refusal_comes_after_admission_and_before_limits_and_interc
     assert (limited.status_code, limited.json()["error"]["code"]) == (429, -31999)
 
 
-async def test_k5_a_handle_that_its_caller_could_not_read_does_not_leave(works: Works) -> None:
+@pytest.mark.rule("K5", "invariant 2")
+async def test_a_handle_that_its_caller_could_not_read_does_not_leave(works: Works) -> None:
     """A worker that lies: it says that a call became a task that is another caller's, or none."""
     environment = GUARDED | {"MCPFLEET_TOKENS": json.dumps({"tokens": [*TOKENS["tokens"], BOB]})}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
@@ -130,7 +133,8 @@ async def test_k5_a_handle_that_its_caller_could_not_read_does_not_leave(works: 
     assert anns not in json.dumps(refused)
 
 
-async def test_k6_what_a_task_is_made_from_is_neither_logged_nor_sent(works: Works) -> None:
+@pytest.mark.rule("K6")
+async def test_what_a_task_is_made_from_is_neither_logged_nor_sent(works: Works) -> None:
     async with LocalFleet(works.app, environment={"MCPFLEET_LOG_LEVEL": "debug"}) as fleet, fleet.http() as http:
         client = TaskClient(http)
         handle = await client.call("report", {"account": "secret-account"})
@@ -143,7 +147,8 @@ async def test_k6_what_a_task_is_made_from_is_neither_logged_nor_sent(works: Wor
         assert "secret-account" not in fleet.logs()
 
 
-async def test_k8_every_method_is_admitted_afresh_and_an_id_is_no_authority(works: Works) -> None:
+@pytest.mark.rule("K8")
+async def test_every_method_is_admitted_afresh_and_an_id_is_no_authority(works: Works) -> None:
     async with LocalFleet(works.app, environment=GUARDED) as fleet, fleet.http() as http:
         client = of(http, ANN)
         task = await client.start("hold")
@@ -154,7 +159,8 @@ async def test_k8_every_method_is_admitted_afresh_and_an_id_is_no_authority(work
     assert [answer.status_code for answer in answers] == [401] * 3
 
 
-async def test_k10_a_connection_that_closes_cancels_no_task(works: Works) -> None:
+@pytest.mark.rule("K10")
+async def test_a_connection_that_closes_cancels_no_task(works: Works) -> None:
     """A cancel of HTTP is of a request; a task has a method of its own for it."""
     async with LocalFleet(works.app, edges=2) as fleet:
         async with fleet.http(0) as one:
@@ -170,7 +176,8 @@ async def test_k10_a_connection_that_closes_cancels_no_task(works: Works) -> Non
     assert works.cancelled == []
 
 
-async def test_k12_a_removed_tool_hides_no_result_and_a_lost_permission_hides_the_task() -> None:
+@pytest.mark.rule("K12")
+async def test_a_removed_tool_hides_no_result_and_a_lost_permission_hides_the_task() -> None:
     app, newer = App("works", version="1"), App("works", version="2")
 
     @app.tool(task="required", scopes=["read"])
@@ -198,7 +205,8 @@ async def test_k12_a_removed_tool_hides_no_result_and_a_lost_permission_hides_th
     assert stream.messages[0]["params"]["notifications"] == {}
 
 
-async def test_m67_m72_an_update_says_nothing_of_the_task_and_polling_fast_is_not_refused(works: Works) -> None:
+@pytest.mark.rule("M67", "M72")
+async def test_an_update_says_nothing_of_the_task_and_polling_fast_is_not_refused(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("report", account="a")
@@ -213,7 +221,8 @@ async def test_m67_m72_an_update_says_nothing_of_the_task_and_polling_fast_is_no
     assert {each["code"] for each in unknown} == {-32602}
 
 
-async def test_d9_a_question_is_never_a_first_result(works: Works) -> None:
+@pytest.mark.rule("D9")
+async def test_a_question_is_never_a_first_result(works: Works) -> None:
     app, runs = App("works", version="1"), list[str]()
 
     @app.tool(idempotency_key="request", may_ask={"elicitation.form"}, asks={"elicitation.form"})
@@ -236,7 +245,8 @@ async def test_d9_a_question_is_never_a_first_result(works: Works) -> None:
     assert runs == ["r1"]
 
 
-async def test_k32_arguments_that_a_type_refuses_are_no_change_of_the_tool() -> None:
+@pytest.mark.rule("K32")
+async def test_arguments_that_a_type_refuses_are_no_change_of_the_tool() -> None:
     app = App("desk", version="1")
 
     @app.tool(task="required")

@@ -26,7 +26,8 @@ def works() -> Works:
     return Works()
 
 
-async def test_m66_k5_a_call_becomes_a_bare_task_that_can_be_read_at_once_at_another_edge(works: Works) -> None:
+@pytest.mark.rule("M66", "K5")
+async def test_a_call_becomes_a_bare_task_that_can_be_read_at_once_at_another_edge(works: Works) -> None:
     async with LocalFleet(works.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         created = await TaskClient(one).call("double", {"number": 21})
         found = await TaskClient(two).get(created["taskId"])
@@ -43,7 +44,8 @@ async def test_m66_k5_a_call_becomes_a_bare_task_that_can_be_read_at_once_at_ano
     assert 60_000 <= done["ttlMs"] < 120_000, "D8: the retention counts from the end"
 
 
-async def test_k24_a_call_that_became_a_task_is_never_told_as_not_run(
+@pytest.mark.rule("K24")
+async def test_a_call_that_became_a_task_is_never_told_as_not_run(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tasks service goes away after the handler has made a task of its call: nobody can read the handle back."""
@@ -60,7 +62,8 @@ async def test_k24_a_call_that_became_a_task_is_never_told_as_not_run(
     assert "may have been made" in result["content"][0]["text"]
 
 
-async def test_k1_d2_the_extension_is_advertised_where_the_endpoint_has_it(works: Works) -> None:
+@pytest.mark.rule("K1", "D2")
+async def test_the_extension_is_advertised_where_the_endpoint_has_it(works: Works) -> None:
     endpoints = '{"mcp": {"path": "/mcp"}, "plain": {"path": "/plain", "tasks": false}}'
     async with LocalFleet(works.app, environment={"MCPFLEET_ENDPOINTS": endpoints}) as fleet, fleet.http() as http:
         client, plain = TaskClient(http), TaskClient(http, "/plain")
@@ -75,7 +78,8 @@ async def test_k1_d2_the_extension_is_advertised_where_the_endpoint_has_it(works
     assert refused["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
-async def test_k3_a_task_only_tool_refuses_who_takes_no_tasks(works: Works) -> None:
+@pytest.mark.rule("K3")
+async def test_a_task_only_tool_refuses_who_takes_no_tasks(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         params = {"name": "double", "arguments": {"number": 1}}
         refused = await TaskClient(http).refusal("tools/call", params, capabilities={})
@@ -84,7 +88,8 @@ async def test_k3_a_task_only_tool_refuses_who_takes_no_tasks(works: Works) -> N
     assert works.runs == []
 
 
-async def test_k4_arguments_are_checked_before_anything_is_made(works: Works) -> None:
+@pytest.mark.rule("K4")
+async def test_arguments_are_checked_before_anything_is_made(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         result = await TaskClient(http).call("double", {"number": "many"})
     assert result["isError"] is True
@@ -92,7 +97,8 @@ async def test_k4_arguments_are_checked_before_anything_is_made(works: Works) ->
     assert works.runs == []
 
 
-async def test_m68_a_tools_error_completes_a_protocol_error_fails(works: Works) -> None:
+@pytest.mark.rule("M68")
+async def test_a_tools_error_completes_a_protocol_error_fails(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         failed = await client.until(await client.start("fails"))
@@ -106,7 +112,8 @@ async def test_m68_a_tools_error_completes_a_protocol_error_fails(works: Works) 
     assert (lied["status"], lied["error"]["code"]) == ("failed", -32603), "K12: the output contract"
 
 
-async def test_k21_a_task_that_says_nothing_is_renewed_from_its_claim_on(works: Works) -> None:
+@pytest.mark.rule("K21")
+async def test_a_task_that_says_nothing_is_renewed_from_its_claim_on(works: Works) -> None:
     """A worker that had nothing to do renews the lease of the first task that it takes, long before its end."""
     short = {"MCPFLEET_TASK_LEASE": "1", "MCPFLEET_TASK_EXTENDS": "0.3", "MCPFLEET_TASKS_SWEEP": "0.1"}
     async with LocalFleet(works.app, environment=short) as fleet, fleet.http() as http:
@@ -116,7 +123,8 @@ async def test_k21_a_task_that_says_nothing_is_renewed_from_its_claim_on(works: 
     assert works.runs == ["silent"]
 
 
-async def test_k8_unknown_and_foreign_tasks_are_the_same(works: Works) -> None:
+@pytest.mark.rule("K8")
+async def test_unknown_and_foreign_tasks_are_the_same(works: Works) -> None:
     environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS})}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
         ann = TaskClient(http, headers={"Authorization": "Bearer of-ann"})
@@ -131,7 +139,8 @@ async def test_k8_unknown_and_foreign_tasks_are_the_same(works: Works) -> None:
     assert len({error["message"] for error in foreign}) == 1
 
 
-async def test_k8_unknown_foreign_and_expired_tasks_are_the_same_bytes(works: Works) -> None:
+@pytest.mark.rule("K8")
+async def test_unknown_foreign_and_expired_tasks_are_the_same_bytes(works: Works) -> None:
     """Status, head and body, of each method."""
     environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS})}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
@@ -161,7 +170,8 @@ async def refusal_of(client: TaskClient, method: str, task: str) -> dict[str, An
     return await client.refusal(method, {"taskId": task, "inputResponses": {}})
 
 
-async def test_k10_m67_a_cancel_is_acknowledged_and_ends_the_run(works: Works) -> None:
+@pytest.mark.rule("K10", "M67")
+async def test_a_cancel_is_acknowledged_and_ends_the_run(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("hold")
@@ -187,7 +197,8 @@ async def test_progress_is_the_status_message(works: Works) -> None:
     assert text_of(done) == "released"
 
 
-async def test_m70_k9_questions_are_answered_in_parts_and_bad_answers_take_nothing(works: Works) -> None:
+@pytest.mark.rule("M70", "K9")
+async def test_questions_are_answered_in_parts_and_bad_answers_take_nothing(works: Works) -> None:
     async with LocalFleet(works.app, workers=2) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("both")
@@ -206,7 +217,8 @@ async def test_m70_k9_questions_are_answered_in_parts_and_bad_answers_take_nothi
     assert text_of(done) == "5 True"
 
 
-async def test_k11_a_poll_that_shows_a_question_needs_what_it_takes_to_answer(works: Works) -> None:
+@pytest.mark.rule("K11")
+async def test_a_poll_that_shows_a_question_needs_what_it_takes_to_answer(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("report", account="a")
@@ -234,7 +246,8 @@ async def test_a_step_is_remembered_over_attempts_and_has_one_key(works: Works) 
     assert len(set(works.keys)) == 2
 
 
-async def test_m69_what_rounds_gathered_goes_with_the_task(works: Works) -> None:
+@pytest.mark.rule("M69")
+async def test_what_rounds_gathered_goes_with_the_task(works: Works) -> None:
     async with LocalFleet(works.app, edges=2, workers=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         client = TaskClient(one)
         asked = await client.call("later")
@@ -252,7 +265,8 @@ async def test_m69_what_rounds_gathered_goes_with_the_task(works: Works) -> None
     assert works.steps == ["x"]
 
 
-async def test_k2_an_optional_task_runs_inline_for_who_takes_none(works: Works) -> None:
+@pytest.mark.rule("K2")
+async def test_an_optional_task_runs_inline_for_who_takes_none(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http, capabilities={"elicitation": {}})
         asked = await client.call("later", task={"ttl": 1})
@@ -272,7 +286,8 @@ async def test_an_attempt_that_asks_for_another_gets_it(works: Works) -> None:
     assert text_of(done) == "after 3"
 
 
-async def test_k21_a_draining_worker_gives_its_tasks_back(works: Works) -> None:
+@pytest.mark.rule("K21")
+async def test_a_draining_worker_gives_its_tasks_back(works: Works) -> None:
     async with LocalFleet(works.app, workers=1) as fleet, fleet.http() as http:
         client = TaskClient(http)
         task = await client.start("hold")
@@ -287,7 +302,8 @@ async def test_k21_a_draining_worker_gives_its_tasks_back(works: Works) -> None:
     assert works.runs == ["hold", "hold"]
 
 
-async def test_m71_what_the_older_extension_had_is_gone(works: Works) -> None:
+@pytest.mark.rule("M71")
+async def test_what_the_older_extension_had_is_gone(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         for method in ("tasks/result", "tasks/list"):
@@ -298,7 +314,8 @@ async def test_m71_what_the_older_extension_had_is_gone(works: Works) -> None:
     assert all("execution" not in tool for tool in tools)
 
 
-async def test_k21_a_task_whose_workers_vanished_twice_runs_alone_and_calls_go_on() -> None:
+@pytest.mark.rule("K21")
+async def test_a_task_whose_workers_vanished_twice_runs_alone_and_calls_go_on() -> None:
     """Its third worker is left alone by other tasks, and not by calls (docs/operations.md)."""
     app, gate = App("works", version="1"), threading.Event()
     runs: dict[str, list[int]] = {"suspect": [], "other": [], "call": []}

@@ -109,7 +109,7 @@ async def test_a_grant_that_nobody_renews_is_told_of_no_more_until_it_is() -> No
             await until(lambda: watching.uris() == [BOOK, BOOK])
 
 
-@pytest.mark.rule("X57")
+@pytest.mark.rule("X57", "N9")
 async def test_a_grant_is_fenced_while_authorization_does_not_answer() -> None:
     """It was asked three times, though half of the lease was left."""
     quick = {"MCPFLEET_GRANT_LASTS": "3", "MCPFLEET_SESSION_CHECKED": "0.3"}

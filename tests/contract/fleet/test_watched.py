@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcpfleet.app import App
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import BOOK, OTHER, library
@@ -75,7 +77,8 @@ async def test_what_an_edge_said_goes_with_it_and_a_late_worker_hears_what_is_wa
         await until(lambda: told[-1] == {BOOK, OTHER})
 
 
-async def test_t12_what_is_hidden_from_who_watches_it_is_not_watched() -> None:
+@pytest.mark.rule("T12")
+async def test_what_is_hidden_from_who_watches_it_is_not_watched() -> None:
     app = shelf()
     told = following(app)
     async with guarded(app) as fleet, fleet.http() as http:

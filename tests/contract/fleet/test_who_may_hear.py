@@ -25,7 +25,8 @@ def honoured(stream: Listener) -> Any:
     return stream.messages[0]["params"]["notifications"].get("resourceSubscriptions")
 
 
-async def test_s21_a_stream_is_told_of_what_its_caller_may_read_and_of_nothing_else() -> None:
+@pytest.mark.rule("S21")
+async def test_a_stream_is_told_of_what_its_caller_may_read_and_of_nothing_else() -> None:
     """M58: the acknowledgment names that alone; at another edge than the worker's change, too."""
     bank = Bank()
     async with (
@@ -44,8 +45,9 @@ async def test_s21_a_stream_is_told_of_what_its_caller_may_read_and_of_nothing_e
         assert set(bobs.uris()) == {BOBS}
 
 
+@pytest.mark.rule("S21")
 @pytest.mark.parametrize("how", ["found", "none", "said", "coded"])
-async def test_s21_however_a_handler_refuses_it_looks_like_what_it_does_not_have(how: str) -> None:
+async def test_however_a_handler_refuses_it_looks_like_what_it_does_not_have(how: str) -> None:
     """T12: a stream of nothing but what is refused ends at once, as one that is supported nowhere (D6)."""
     bank = Bank()
     uri = f"refused://{how}"
@@ -57,7 +59,8 @@ async def test_s21_however_a_handler_refuses_it_looks_like_what_it_does_not_have
         assert bank.reads[None, how] == 1
 
 
-async def test_s21_many_streams_of_a_caller_are_one_reading_of_each_uri() -> None:
+@pytest.mark.rule("S21")
+async def test_many_streams_of_a_caller_are_one_reading_of_each_uri() -> None:
     """While a decision holds, new streams and changes ask nobody; another caller's decision is its own."""
     bank = Bank()
     async with fleet(bank) as running, running.http() as http:
@@ -72,7 +75,8 @@ async def test_s21_many_streams_of_a_caller_are_one_reading_of_each_uri() -> Non
             assert bank.reads == dict.fromkeys(names, 1)
 
 
-async def test_s22_what_a_handler_refuses_later_is_told_no_more_until_it_permits_it_again() -> None:
+@pytest.mark.rule("S22")
+async def test_what_a_handler_refuses_later_is_told_no_more_until_it_permits_it_again() -> None:
     """Each is found by the next reading; a change that was missed meanwhile is told as one."""
     bank = Bank()
     async with (
@@ -95,7 +99,8 @@ async def test_s22_what_a_handler_refuses_later_is_told_no_more_until_it_permits
         assert stream.messages[-1]["params"]["uri"] == ANNS
 
 
-async def test_s22_a_change_during_the_first_reading_is_neither_lost_nor_leaked() -> None:
+@pytest.mark.rule("S22")
+async def test_a_change_during_the_first_reading_is_neither_lost_nor_leaked() -> None:
     bank = Bank()
     bank.held |= {"ann", "bob"}
     stream = Listener()
@@ -114,7 +119,8 @@ async def test_s22_a_change_during_the_first_reading_is_neither_lost_nor_leaked(
         tasks.cancel_scope.cancel()
 
 
-async def test_s22_a_handler_that_hangs_delays_a_stream_and_keeps_its_uri_silent() -> None:
+@pytest.mark.rule("S22")
+async def test_a_handler_that_hangs_delays_a_stream_and_keeps_its_uri_silent() -> None:
     """Silence delays: once the handler says yes, what has changed is told. A handler that fails is silence, too."""
     bank = Bank()
     bank.held |= {"ann", "bob"}
@@ -138,7 +144,8 @@ async def test_s22_a_handler_that_hangs_delays_a_stream_and_keeps_its_uri_silent
         assert running.lines("read check not answered"), "an operator can find out"
 
 
-async def test_s22_a_client_that_leaves_during_the_first_reading_frees_its_place() -> None:
+@pytest.mark.rule("S22")
+async def test_a_client_that_leaves_during_the_first_reading_frees_its_place() -> None:
     bank = Bank()
     bank.held.add("ann")
     stream = Listener()
@@ -157,7 +164,8 @@ async def test_s22_a_client_that_leaves_during_the_first_reading_frees_its_place
         bank.held.clear()
 
 
-async def test_s22_a_worker_that_dies_during_readings_delays_what_its_handler_permits() -> None:
+@pytest.mark.rule("S22")
+async def test_a_worker_that_dies_during_readings_delays_what_its_handler_permits() -> None:
     bank = Bank()
     bank.held.add("ann")
     stream = Listener()
@@ -178,7 +186,8 @@ async def test_s22_a_worker_that_dies_during_readings_delays_what_its_handler_pe
         tasks.cancel_scope.cancel()
 
 
-async def test_s22_a_stream_of_256_uris_takes_few_of_a_pools_slots_at_once() -> None:
+@pytest.mark.rule("S22")
+async def test_a_stream_of_256_uris_takes_few_of_a_pools_slots_at_once() -> None:
     """Invariant 7: readings are bounded for each pool, and for each caller of it."""
     bank = Bank()
     uris = [f"public://{number}" for number in range(256)]
@@ -192,7 +201,8 @@ async def test_s22_a_stream_of_256_uris_takes_few_of_a_pools_slots_at_once() -> 
         assert 1 < bank.most <= 8
 
 
-async def test_s22_readings_count_against_the_rate_of_the_callers_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("S22")
+async def test_readings_count_against_the_rate_of_the_callers_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listen is no amplifier: what is beyond the rate is read later, and the stream begins nonetheless."""
     monkeypatch.setattr(uri_permits, "_RETRY", 600.0)  # later than this test
     bank = Bank()
@@ -206,7 +216,8 @@ async def test_s22_readings_count_against_the_rate_of_the_callers_requests(monke
         assert bank.reads.total() == 5
 
 
-async def test_s22_callers_without_names_are_one_caller() -> None:
+@pytest.mark.rule("S22")
+async def test_callers_without_names_are_one_caller() -> None:
     bank = Bank()
     async with LocalFleet(bank.app) as running, running.http() as http:
         async with listening(http, "/mcp", 30, resourceSubscriptions=["public://1", ANNS]) as streams:
@@ -216,7 +227,8 @@ async def test_s22_callers_without_names_are_one_caller() -> None:
         assert bank.reads == {(None, "1"): 1, (None, "ann"): 1}
 
 
-async def test_s22_what_another_definition_serves_is_read_again() -> None:
+@pytest.mark.rule("S22")
+async def test_what_another_definition_serves_is_read_again() -> None:
     """A rollout may let others read: nothing is told by what the former definition decided."""
     bank = Bank()
     async with (
@@ -252,7 +264,8 @@ async def test_an_application_is_told_of_no_watched_uri_that_its_handler_refuses
 # -- sessions of 2025 -------------------------------------------------------------------------------------------------
 
 
-async def test_l23_subscribing_to_an_unreadable_uri_looks_like_an_unknown_one() -> None:
+@pytest.mark.rule("L23")
+async def test_subscribing_to_an_unreadable_uri_looks_like_an_unknown_one() -> None:
     """L11: the error is the one that reading it gives, but for the URI in it."""
     bank = Bank()
     async with fleet(bank, edges=2) as running, Visitors(running) as visitors:
@@ -272,7 +285,8 @@ async def test_l23_subscribing_to_an_unreadable_uri_looks_like_an_unknown_one() 
             await until(lambda: watching.uris() == [BOBS])
 
 
-async def test_l23_a_session_hears_no_more_of_what_its_caller_may_not_read_any_more() -> None:
+@pytest.mark.rule("L23")
+async def test_a_session_hears_no_more_of_what_its_caller_may_not_read_any_more() -> None:
     """At whichever edge its stream is, and from a stream's beginning."""
     bank = Bank()
     bank.readers.add(("bob", "ann"))
@@ -298,7 +312,8 @@ async def test_l23_a_session_hears_no_more_of_what_its_caller_may_not_read_any_m
             assert bank.reads["bob", "ann"] > before
 
 
-async def test_l24_a_subscription_that_nobody_can_decide_is_refused_for_now() -> None:
+@pytest.mark.rule("L24")
+async def test_a_subscription_that_nobody_can_decide_is_refused_for_now() -> None:
     """Its handler ran, or runs: the refusal says what is certain, and no more."""
     bank = Bank()
     bank.held.add("ann")

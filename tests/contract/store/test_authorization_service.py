@@ -201,7 +201,8 @@ def asked_over(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return subjects
 
 
-async def test_m85_requests_that_come_together_ask_once_and_a_lone_one_waits_for_nobody(
+@pytest.mark.rule("M85")
+async def test_requests_that_come_together_ask_once_and_a_lone_one_waits_for_nobody(
     url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with authorization(url, tmp_path) as running:
@@ -229,7 +230,8 @@ async def test_m85_requests_that_come_together_ask_once_and_a_lone_one_waits_for
         assert subjects == ["authorization.admit"] * 3, "each is shown by itself"
 
 
-async def test_m85_a_credential_that_takes_long_holds_up_no_request(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("M85")
+async def test_a_credential_that_takes_long_holds_up_no_request(url: str, store: Store, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"authorization": "custom", "authorizer": "tests.contract.store.authorizing:slowly"}
     async with authorization(url, tmp_path, **settings) as running:
         client, took = running.client(), dict[str, float]()
@@ -247,7 +249,8 @@ async def test_m85_a_credential_that_takes_long_holds_up_no_request(url: str, st
         assert max(took.values()) < 3.0, "nobody waited for it"
 
 
-async def test_m87_hints_name_the_keys_by_which_verdicts_hold(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("M87")
+async def test_hints_name_the_keys_by_which_verdicts_hold(url: str, store: Store, tmp_path: Path) -> None:
     """The list is the key of all that it has; whoever is asked elsewhere has none."""
     async with authorization(url, tmp_path) as running:
         admitted = await running.admit("of-ann")
@@ -313,7 +316,8 @@ def limit_of(key: str, wanted: int, ahead: int = 0) -> TokensWanted:
     return TokensWanted(key=key * 32, limit=25, seconds=10_000, wanted=wanted, ahead=ahead)
 
 
-async def test_m82_many_limits_hold_over_replicas(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("M82")
+async def test_many_limits_hold_over_replicas(url: str, store: Store, tmp_path: Path) -> None:
     async with authorization(url, tmp_path, replicas=2) as running:
         client, granted = running.client(), Counter[str]()
 
@@ -332,7 +336,8 @@ async def test_m82_many_limits_hold_over_replicas(url: str, store: Store, tmp_pa
         assert granted == {"a": 25, "b": 25}
 
 
-async def test_m82_a_service_of_the_release_before_is_asked_in_its_own_way(
+@pytest.mark.rule("M82")
+async def test_a_service_of_the_release_before_is_asked_in_its_own_way(
     url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows `authorization.limits` alone: limits hold, and finding that out costs one question of many."""

@@ -50,7 +50,8 @@ async def failed(store: Store) -> StoreError:
     return raised.value
 
 
-async def test_k24_what_is_lost_before_its_commit_is_certainly_not_written(way: TcpProxy) -> None:
+@pytest.mark.rule("K24")
+async def test_what_is_lost_before_its_commit_is_certainly_not_written(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         for lost in ({"forth": once(b"INSERT")}, {"back": once(b"INSERT")}, {"forth": once(b"BEGIN")}):
             way.forth, way.back = lost.get("forth", never), lost.get("back", never)
@@ -61,8 +62,9 @@ async def test_k24_what_is_lost_before_its_commit_is_certainly_not_written(way: 
         assert way.cuts == 3
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize(("direction", "written"), [("forth", 0), ("back", 1)])
-async def test_k24_a_commit_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
+async def test_a_commit_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
     """Nobody knows on which side of the server the way was cut."""
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         setattr(way, direction, once(b"COMMIT"))
@@ -72,7 +74,8 @@ async def test_k24_a_commit_without_an_answer_is_open(way: TcpProxy, direction: 
         assert await count(store) == written
 
 
-async def test_k24_a_refused_connection_has_certainly_written_nothing(way: TcpProxy) -> None:
+@pytest.mark.rule("K24")
+async def test_a_refused_connection_has_certainly_written_nothing(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(), singles=True) as store:
         way.cut()
         error = await failed(store)
@@ -87,8 +90,9 @@ async def test_k24_a_refused_connection_has_certainly_written_nothing(way: TcpPr
         assert not raised.value.is_undone, "a reading says nothing of what was written before it"
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize(("direction", "written"), [("forth", 0), ("back", 1)])
-async def test_k24_a_single_statement_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
+async def test_a_single_statement_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(), singles=True) as store:
         assert store.singles is not None
         await store.singles.fetch(INSERT, [], writes=True)  # it is prepared by now
@@ -100,7 +104,8 @@ async def test_k24_a_single_statement_without_an_answer_is_open(way: TcpProxy, d
         assert await count(store) == written
 
 
-async def test_k24_a_servers_own_refusal_is_certain(way: TcpProxy) -> None:
+@pytest.mark.rule("K24")
+async def test_a_servers_own_refusal_is_certain(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(statement=0.3), singles=True) as store:
         await add(store)
         assert store.singles is not None
@@ -111,7 +116,8 @@ async def test_k24_a_servers_own_refusal_is_certain(way: TcpProxy) -> None:
         assert (await failed(store)).is_undone, "twice the same key"
 
 
-async def test_k24_a_commit_that_the_server_refuses_is_certain(way: TcpProxy) -> None:
+@pytest.mark.rule("K24")
+async def test_a_commit_that_the_server_refuses_is_certain(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         async with store.write() as connection:
             await connection.execute(
@@ -124,7 +130,8 @@ async def test_k24_a_commit_that_the_server_refuses_is_certain(way: TcpProxy) ->
         assert await count(store) == 0
 
 
-async def test_k24_a_connection_that_died_before_the_commit_has_written_nothing(postgres: Postgres) -> None:
+@pytest.mark.rule("K24")
+async def test_a_connection_that_died_before_the_commit_has_written_nothing(postgres: Postgres) -> None:
     async with postgres.migrated() as url, open_store(url, service="test", bounds=Bounds()) as store:
 
         async def die() -> None:
@@ -142,7 +149,8 @@ async def test_k24_a_connection_that_died_before_the_commit_has_written_nothing(
         assert raised.value.is_undone
 
 
-async def test_k23_wherever_the_way_is_cut_the_store_says_unreachable(way: TcpProxy) -> None:
+@pytest.mark.rule("K23")
+async def test_wherever_the_way_is_cut_the_store_says_unreachable(way: TcpProxy) -> None:
     """Byte by byte through what passes: no driver's own error comes through, and the next try finds the database."""
     async with open_store(way.url, service="test", bounds=Bounds(connections=3), singles=True) as store:
         assert store.singles is not None
@@ -161,7 +169,8 @@ async def test_k23_wherever_the_way_is_cut_the_store_says_unreachable(way: TcpPr
         assert way.cuts >= 70
 
 
-async def test_k24_a_full_sqlite_has_certainly_written_nothing(tmp_path: Path) -> None:
+@pytest.mark.rule("K24")
+async def test_a_full_sqlite_has_certainly_written_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/fleet.db"
     async with open_store(url, service="test", embedded=True, bounds=Bounds(connections=1)) as store:
         async with store.write() as connection:
@@ -192,7 +201,8 @@ async def test_a_close_of_sqlite_that_is_cancelled_leaves_nothing_that_waits(tmp
     await until(lambda: asyncio.all_tasks() <= before)
 
 
-async def test_k24_a_locked_sqlite_has_certainly_written_nothing(tmp_path: Path) -> None:
+@pytest.mark.rule("K24")
+async def test_a_locked_sqlite_has_certainly_written_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/fleet.db"
     async with open_store(url, service="test", embedded=True, bounds=Bounds(statement=0.3)) as store:
         async with store.write() as connection:

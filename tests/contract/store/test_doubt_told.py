@@ -20,7 +20,8 @@ from tests.kit.tasks import TaskClient
 CALL: Any = {"name": "double", "arguments": {"number": 21}}
 
 
-async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: Postgres) -> None:
+@pytest.mark.rule("K24")
+async def test_a_task_that_the_store_refused_is_told_as_not_made(postgres: Postgres) -> None:
     works = Works()
     async with postgres.migrated() as url:
         async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": url}) as fleet, fleet.http() as http:
@@ -38,8 +39,9 @@ async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: P
         assert works.runs == ["hold", "double"]
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize("lost", ["forth", "back"])
-async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres: Postgres, lost: str) -> None:
+async def test_a_task_whose_commit_had_no_answer_may_have_been_made(postgres: Postgres, lost: str) -> None:
     works = Works()
     async with postgres.migrated() as url, proxied(url) as way:
         async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": way.url}) as fleet, fleet.http() as http:
@@ -57,7 +59,8 @@ def _cut_making(way: TcpProxy, lost: str) -> None:
     setattr(way, lost, once(b'"number":21' if lost == "forth" else b"INSERT 0 1"))
 
 
-async def test_k24_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_made(postgres: Postgres) -> None:
+@pytest.mark.rule("K24")
+async def test_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_made(postgres: Postgres) -> None:
     """An address that takes connections and says nothing: the time is over before anything was sent."""
     works = Works()
     async with postgres.migrated() as url, proxied(url) as way:
@@ -89,7 +92,8 @@ async def locked(url: str) -> AsyncIterator[None]:
     await connection.close()
 
 
-async def test_k30_tasks_that_a_lock_kept_from_being_made_are_told_as_not_made(url: str) -> None:
+@pytest.mark.rule("K30")
+async def test_tasks_that_a_lock_kept_from_being_made_are_told_as_not_made(url: str) -> None:
     """All of them, in batches too, while the lock lasts longer than anybody waits; and none is made after it."""
     works = Works()
     async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": url}) as fleet, fleet.http() as http:

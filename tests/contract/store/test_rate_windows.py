@@ -114,7 +114,8 @@ async def used(store: Store) -> dict[str, int]:
         return {row.key: row.used for row in await connection.execute(select(windows.c.key, windows.c.used))}
 
 
-async def test_m82_many_limits_are_taken_from_together_each_as_if_alone(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_many_limits_are_taken_from_together_each_as_if_alone(store: Store) -> None:
     keys = [f"{number:032x}" for number in range(64)]
     for number in range(2):
         granted = await ask(store, *(wanted(3, key=key, limit=5) for key in reversed(keys)), number=number)
@@ -124,7 +125,8 @@ async def test_m82_many_limits_are_taken_from_together_each_as_if_alone(store: S
     assert await used(store) == dict.fromkeys(keys, 5)
 
 
-async def test_m82_edges_of_both_releases_share_one_window(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_edges_of_both_releases_share_one_window(store: Store) -> None:
     assert (await take(store, question(4))).granted == 4
     (granted,) = await ask(store, wanted(4))
     assert (granted.granted, granted.left) == (4, 2)
@@ -133,18 +135,20 @@ async def test_m82_edges_of_both_releases_share_one_window(store: Store) -> None
     assert (granted.granted, granted.left) == (0, 0)
 
 
+@pytest.mark.rule("M83")
 @pytest.mark.parametrize(("limit", "asked", "ahead", "granted"), [
     (12, 1, 1_000, 1), (64, 1, 1_000, 1), (65, 1, 1_000, 2), (6_400, 0, 1_000, 100), (6_400, 3_200, 10, 3_210),
     (6_400, 6_399, 10, 6_399),
 ])  # fmt: skip
-async def test_m83_what_is_ahead_is_granted_from_a_small_share_of_what_is_left(
+async def test_what_is_ahead_is_granted_from_a_small_share_of_what_is_left(
     store: Store, limit: int, asked: int, ahead: int, granted: int
 ) -> None:
     (found,) = await ask(store, wanted(asked, limit=limit, ahead=ahead))
     assert (found.granted, found.left) == (granted, limit - granted)
 
 
-async def test_m84_what_is_given_back_is_granted_again_in_its_window_alone(store: Store) -> None:
+@pytest.mark.rule("M84")
+async def test_what_is_given_back_is_granted_again_in_its_window_alone(store: Store) -> None:
     (granted,) = await ask(store, wanted(10))
     assert granted.window is not None
     await ask(store, wanted(back=3, window=granted.window - 1), wanted(0, key="b" * 32), number=1)
@@ -154,13 +158,15 @@ async def test_m84_what_is_given_back_is_granted_again_in_its_window_alone(store
     assert (await take(store, question(5))).granted == 3
 
 
-async def test_m84_no_more_is_given_back_than_was_taken(store: Store) -> None:
+@pytest.mark.rule("M84")
+async def test_no_more_is_given_back_than_was_taken(store: Store) -> None:
     (granted,) = await ask(store, wanted(4))
     (after,) = await ask(store, wanted(back=1_000, window=granted.window), number=1)
     assert (after.left, await used(store)) == (10, {KEY: 0})
 
 
-async def test_m84_tokens_of_a_window_that_is_over_are_not_given_to_the_next(store: Store) -> None:
+@pytest.mark.rule("M84")
+async def test_tokens_of_a_window_that_is_over_are_not_given_to_the_next(store: Store) -> None:
     (granted,) = await ask(store, wanted(10))
     async with store.write() as connection:
         await connection.execute(update(windows).values(number=windows.c.number - 1, ends_at=windows.c.ends_at - LONG))
@@ -171,7 +177,8 @@ async def test_m84_tokens_of_a_window_that_is_over_are_not_given_to_the_next(sto
     assert await used(store) == {KEY: 2}
 
 
-async def test_m82_a_question_that_comes_again_does_what_it_does_once(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_a_question_that_comes_again_does_what_it_does_once(store: Store) -> None:
     first = tokens(wanted(3), wanted(2, key="b" * 32))
     told = await take_all(store, first)
     again = await take_all(store, first)
@@ -184,7 +191,8 @@ async def test_m82_a_question_that_comes_again_does_what_it_does_once(store: Sto
     assert await used(store) == {KEY: 1, "b" * 32: 2}
 
 
-async def test_m82_a_question_that_is_late_does_nothing(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_a_question_that_is_late_does_nothing(store: Store) -> None:
     """One copy waits in a process that stands still, the other one is answered, and its asker goes on."""
     (granted,) = await ask(store, wanted(8))
     late = tokens(wanted(back=4, window=granted.window), number=1)
@@ -196,7 +204,8 @@ async def test_m82_a_question_that_is_late_does_nothing(store: Store) -> None:
     assert await used(store) == {KEY: 9}, "another edge's numbers are its own"
 
 
-async def test_m82_the_same_question_in_two_processes_at_once_does_it_once(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_the_same_question_in_two_processes_at_once_does_it_once(store: Store) -> None:
     granted = list[int]()
 
     async def repeat() -> None:
@@ -266,7 +275,8 @@ class Asker:
         return wanted(self.chance.randint(0, 60), ahead=self.chance.randint(0, 60), key=key, limit=LIMITS[key])
 
 
-async def test_m82_what_edges_hold_is_what_the_window_has_granted_and_never_more(store: Store) -> None:
+@pytest.mark.rule("M82")
+async def test_what_edges_hold_is_what_the_window_has_granted_and_never_more(store: Store) -> None:
     """Many at once, by chance: takings, tokens given back, repeats, late messages, edges of both releases."""
     chance = random.Random(82)
     askers = [Asker(store, secrets.token_hex(8), random.Random(chance.random())) for _ in range(6)]

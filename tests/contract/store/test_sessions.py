@@ -74,7 +74,8 @@ def _begin(name: str, owner: str = ANN, **fields: Any) -> BeginSession:
     return BeginSession(session=session_key(name), owner=owner, **{"revision": "2025-11-25", **fields})
 
 
-async def test_d11_a_session_is_what_its_client_said_at_every_replica(url: str, store: Store) -> None:
+@pytest.mark.rule("D11")
+async def test_a_session_is_what_its_client_said_at_every_replica(url: str, store: Store) -> None:
     client = {"name": "c", "version": "1", "title": "\x00é", "icons": [None]}
     await SessionHarness(store).begun("s", client=client, capabilities={"sampling": {}})
     async with open_store(url, service="test", embedded=True, bounds=Bounds()) as other:
@@ -83,7 +84,8 @@ async def test_d11_a_session_is_what_its_client_said_at_every_replica(url: str, 
         )
 
 
-async def test_l18_a_session_is_its_owners_alone(store: Store) -> None:
+@pytest.mark.rule("L18")
+async def test_a_session_is_its_owners_alone(store: Store) -> None:
     """The answer is the same for another caller's session and for one that never was."""
     harness = SessionHarness(store)
     await harness.begun("s")
@@ -103,7 +105,8 @@ async def test_beginning_again_changes_nothing(store: Store) -> None:
     assert await harness.found("s") == known
 
 
-async def test_m80_the_log_level_is_the_sessions(store: Store) -> None:
+@pytest.mark.rule("M80")
+async def test_the_log_level_is_the_sessions(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     first = await harness.changed("s", log_level="info")
@@ -113,7 +116,8 @@ async def test_m80_the_log_level_is_the_sessions(store: Store) -> None:
     assert (await harness.changed("s", log_level="error")).is_other
 
 
-async def test_l11_a_session_subscribes_and_unsubscribes(store: Store) -> None:
+@pytest.mark.rule("L11")
+async def test_a_session_subscribes_and_unsubscribes(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     await harness.begun("other")
@@ -126,7 +130,8 @@ async def test_l11_a_session_subscribes_and_unsubscribes(store: Store) -> None:
     assert (await harness.found("s")).uris == ("a:\x00é",)
 
 
-async def test_l11_a_session_that_is_full_changes_nothing(store: Store) -> None:
+@pytest.mark.rule("L11")
+async def test_a_session_that_is_full_changes_nothing(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     for number in range(3):
@@ -140,7 +145,8 @@ async def test_l11_a_session_that_is_full_changes_nothing(store: Store) -> None:
     assert not (await harness.changed("s", subscribe="a:4")).is_full
 
 
-async def test_n10_of_three_streams_the_oldest_is_none_of_the_sessions(store: Store) -> None:
+@pytest.mark.rule("N10")
+async def test_of_three_streams_the_oldest_is_none_of_the_sessions(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     for stream, streams in [(FIRST, (FIRST,)), (SECOND, (SECOND, FIRST)), (THIRD, (THIRD, SECOND))]:
@@ -152,7 +158,8 @@ async def test_n10_of_three_streams_the_oldest_is_none_of_the_sessions(store: St
     assert not (await harness.changed("s", closed=FIRST)).is_other
 
 
-async def test_l13_the_stream_before_is_the_newest_again_once_the_newest_has_closed(store: Store) -> None:
+@pytest.mark.rule("L13")
+async def test_the_stream_before_is_the_newest_again_once_the_newest_has_closed(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     await harness.changed("s", opened=FIRST)
@@ -164,7 +171,8 @@ async def test_l13_the_stream_before_is_the_newest_again_once_the_newest_has_clo
     assert (await harness.found("s")).streams == ()
 
 
-async def test_l13_what_a_client_may_know_of_lists_is_kept_over_gaps(store: Store) -> None:
+@pytest.mark.rule("L13")
+async def test_what_a_client_may_know_of_lists_is_kept_over_gaps(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     await harness.changed("s", opened=FIRST)
@@ -176,7 +184,8 @@ async def test_l13_what_a_client_may_know_of_lists_is_kept_over_gaps(store: Stor
     assert (await harness.found("s")).lists == {"tools": "0"}
 
 
-async def test_l8_a_session_that_was_ended_is_not_there_and_leaves_nothing(store: Store) -> None:
+@pytest.mark.rule("L8")
+async def test_a_session_that_was_ended_is_not_there_and_leaves_nothing(store: Store) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     await harness.begun("other")
@@ -188,8 +197,9 @@ async def test_l8_a_session_that_was_ended_is_not_there_and_leaves_nothing(store
     assert await harness.rows() == (1, 1)
 
 
+@pytest.mark.rule("L8")
 @pytest.mark.parametrize(("column", "seconds"), [("touched_at", 100), ("begun_at", 1000)])
-async def test_l8_a_session_is_over_that_is_idle_or_old(store: Store, column: str, seconds: float) -> None:
+async def test_a_session_is_over_that_is_idle_or_old(store: Store, column: str, seconds: float) -> None:
     harness = SessionHarness(store)
     await harness.begun("s")
     await harness.begun("other")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from pydantic import SecretStr
 from sqlalchemy import update
 
@@ -91,7 +92,8 @@ async def subscriptions(url: str, folder: Path, *, replicas: int = 1, **settings
         tasks.cancel_scope.cancel()
 
 
-async def test_d11_a_session_is_the_same_whichever_replica_is_asked(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("D11")
+async def test_a_session_is_the_same_whichever_replica_is_asked(url: str, store: Store, tmp_path: Path) -> None:
     async with subscriptions(url, tmp_path, replicas=2) as running:
         await running.begin("s")
         await running.change("s", opened=FIRST)
@@ -103,9 +105,8 @@ async def test_d11_a_session_is_the_same_whichever_replica_is_asked(url: str, st
         assert await running.client.read(session_key("s"), BOB) is None
 
 
-async def test_d11_edges_are_told_of_what_has_changed_and_of_nothing_else(
-    url: str, store: Store, tmp_path: Path
-) -> None:
+@pytest.mark.rule("D11")
+async def test_edges_are_told_of_what_has_changed_and_of_nothing_else(url: str, store: Store, tmp_path: Path) -> None:
     async with subscriptions(url, tmp_path, session_uris=1) as running:
         await running.begin("s")
         known = await running.change("s", log_level="info")
@@ -127,9 +128,8 @@ async def test_d11_edges_are_told_of_what_has_changed_and_of_nothing_else(
         await running.told("last")
 
 
-async def test_l8_edges_are_told_of_sessions_that_ended_without_a_request(
-    url: str, store: Store, tmp_path: Path
-) -> None:
+@pytest.mark.rule("L8")
+async def test_edges_are_told_of_sessions_that_ended_without_a_request(url: str, store: Store, tmp_path: Path) -> None:
     async with subscriptions(url, tmp_path, owner_sessions=1, subscriptions_sweep=0.1) as running:
         await running.begin("s")
         await running.begin("other")

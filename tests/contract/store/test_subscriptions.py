@@ -49,7 +49,8 @@ async def opens(repository: StreamRepository, edge: str, sequence: int, held: Co
     return await repository.open(edge, sequence, held, limit=4, lost=lost)
 
 
-async def test_d7_a_partition_has_so_many_streams_at_an_endpoint_over_all_edges(store: Store) -> None:
+@pytest.mark.rule("D7")
+async def test_a_partition_has_so_many_streams_at_an_endpoint_over_all_edges(store: Store) -> None:
     repository = StreamRepository(store)
     assert await opens(repository, ONE, 1, count(3))
     assert await opens(repository, TWO, 1, count(1))

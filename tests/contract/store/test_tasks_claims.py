@@ -75,7 +75,8 @@ async def test_a_claim_carries_no_more_than_a_message_takes(store: Store) -> Non
         assert sizes == [2, 2]
 
 
-async def test_k21_the_write_of_an_old_fence_is_refused_and_told_so(store: Store) -> None:
+@pytest.mark.rule("K21", "invariant 3")
+async def test_the_write_of_an_old_fence_is_refused_and_told_so(store: Store) -> None:
     """A worker that was paused past its lease: nothing that it writes counts, whoever has the task now."""
     async with task_harness(store) as books:
         for taken_again in (False, True):
@@ -118,7 +119,8 @@ async def test_extend_renews_many_and_names_the_lost_among_them(store: Store) ->
             assert await column(store, task.id, "lease_until") > await column(store, task.id, "created_at") + 5
 
 
-async def test_d8_a_vanished_holders_task_is_taken_again_with_a_higher_fence(store: Store) -> None:
+@pytest.mark.rule("D8")
+async def test_a_vanished_holders_task_is_taken_again_with_a_higher_fence(store: Store) -> None:
     async with task_harness(store) as books:
         first = await books.running()
         await age(store, states, "lease_until", books.settings.task_lease + 1)
@@ -216,7 +218,8 @@ async def test_another_processs_claim_is_not_given_back(store: Store) -> None:
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: Store) -> None:
+@pytest.mark.rule("D8")
+async def test_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running(run_limit=60)
         assert 58 < task.limit <= 60
@@ -227,7 +230,8 @@ async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: St
         assert not await books.settle(task)
 
 
-async def test_d8_the_run_limit_is_absolute_over_attempts_and_begins_with_the_first(store: Store) -> None:
+@pytest.mark.rule("D8")
+async def test_the_run_limit_is_absolute_over_attempts_and_begins_with_the_first(store: Store) -> None:
     async with task_harness(store) as books:
         await books.made(run_limit=60)
         await age(store, states, "created_at", 1000)
@@ -246,7 +250,8 @@ async def test_what_no_worker_takes_ends_and_says_why(store: Store) -> None:
         assert "no worker took it" in str((await books.seen(task.id)).end)
 
 
-async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running(run_limit=60)
         await books.release(task)
@@ -256,7 +261,8 @@ async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(s
         assert "no worker of its version took it" in str((await books.seen(task.id)).end)
 
 
-async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None:
+@pytest.mark.rule("K20")
+async def test_tasks_are_counted_by_what_they_wait_for(store: Store) -> None:
     async with task_harness(store) as books:
         asking = await books.running()
         await books.ask(asking, "month")

@@ -26,7 +26,8 @@ from tests.contract.store.task_harness import (
 JUNE = '{"action":"accept","content":{"month":"June"}}'
 
 
-async def test_m70_a_question_waits_for_its_client_and_its_answer_goes_to_the_next_holder(store: Store) -> None:
+@pytest.mark.rule("M70")
+async def test_a_question_waits_for_its_client_and_its_answer_goes_to_the_next_holder(store: Store) -> None:
     async with task_harness(store) as books:
         first = await books.running()
         asked = await books.ask(first, "month")
@@ -46,7 +47,8 @@ async def test_m70_a_question_waits_for_its_client_and_its_answer_goes_to_the_ne
         assert await books.settle(second)
 
 
-async def test_k9_part_of_the_answers_leaves_the_rest_outstanding(store: Store) -> None:
+@pytest.mark.rule("K9")
+async def test_part_of_the_answers_leaves_the_rest_outstanding(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "name", "confirm")
@@ -60,7 +62,8 @@ async def test_k9_part_of_the_answers_leaves_the_rest_outstanding(store: Store) 
         assert [(each.key, each.answer) for each in taken.answers] == [("name", '"x"'), ("confirm", "true")]
 
 
-async def test_k9_an_answer_counts_once(store: Store) -> None:
+@pytest.mark.rule("K9")
+async def test_an_answer_counts_once(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "a", "b")
@@ -71,7 +74,8 @@ async def test_k9_an_answer_counts_once(store: Store) -> None:
         assert [each.answer for each in (await books.taken()).answers] == ["1", "3"]
 
 
-async def test_k9_of_answers_that_arrive_at_once_one_counts(url: str, store: Store) -> None:
+@pytest.mark.rule("K9")
+async def test_of_answers_that_arrive_at_once_one_counts(url: str, store: Store) -> None:
     async with replicas(url, 3) as harnesses:
         task = await harnesses[0].running()
         await harnesses[0].ask(task, "a", "b")
@@ -88,7 +92,8 @@ async def test_k9_of_answers_that_arrive_at_once_one_counts(url: str, store: Sto
         assert len((await harnesses[0].taken()).answers) == 2
 
 
-async def test_m67_an_update_of_a_task_that_has_ended_or_asks_nothing_is_acknowledged(store: Store) -> None:
+@pytest.mark.rule("M67")
+async def test_an_update_of_a_task_that_has_ended_or_asks_nothing_is_acknowledged(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         assert (await books.update(task.id, {"a": "1"})).known
@@ -97,7 +102,8 @@ async def test_m67_an_update_of_a_task_that_has_ended_or_asks_nothing_is_acknowl
         assert (updated.known, updated.consumed) == (True, ())
 
 
-async def test_m70_a_key_never_means_another_question(store: Store) -> None:
+@pytest.mark.rule("M70")
+async def test_a_key_never_means_another_question(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")
@@ -182,7 +188,8 @@ async def test_a_task_may_end_while_it_asks(store: Store) -> None:
         assert (view.status, view.requests, view.end) == (Status.COMPLETED, {}, DONE)
 
 
-async def test_k10_the_cancel_of_a_task_that_waits_ends_it(store: Store) -> None:
+@pytest.mark.rule("K10")
+async def test_the_cancel_of_a_task_that_waits_ends_it(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")

@@ -29,7 +29,8 @@ from tests.contract.store.task_harness import (
 )
 
 
-async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Store) -> None:
+@pytest.mark.rule("K4")
+async def test_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Store) -> None:
     async with task_harness(store) as books:
         task = a_task(message="begins", policy='{"scopes":[]}', poll_ms=500)
         created = await books.create(task)
@@ -41,8 +42,9 @@ async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Stor
         assert view == await books.get(task.id)
 
 
+@pytest.mark.rule("K4")
 @pytest.mark.parametrize("away", ["tasks_origins", "tasks_states"])
-async def test_k4_what_cannot_be_made_whole_is_not_made_at_all(store: Store, away: str) -> None:
+async def test_what_cannot_be_made_whole_is_not_made_at_all(store: Store, away: str) -> None:
     async with task_harness(store) as books:
         key = Once(key=token(), arguments=token())
         await rename(store, away, "elsewhere")
@@ -60,7 +62,8 @@ async def rename(store: Store, table: str, name: str) -> None:
         await connection.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
 
-async def test_k6_the_origin_is_kept_byte_for_byte(store: Store) -> None:
+@pytest.mark.rule("K6")
+async def test_the_origin_is_kept_byte_for_byte(store: Store) -> None:
     origin = '{ "b":1.0,\n "a" : "é\\u0000 \\ud83d\\ude00", "a": 1E400 } '
     async with task_harness(store) as books:
         await books.made(origin=origin)
@@ -97,8 +100,9 @@ async def test_an_id_that_is_anothers_is_refused_and_nothing_is_told(store: Stor
         assert (await books.taken()).origin == task.origin
 
 
+@pytest.mark.rule("K8")
 @pytest.mark.parametrize("stranger", OTHERS, ids=["endpoint", "subject", "client", "tenant"])
-async def test_k8_what_is_anothers_does_not_exist(store: Store, stranger: Any) -> None:
+async def test_what_is_anothers_does_not_exist(store: Store, stranger: Any) -> None:
     async with task_harness(store) as books:
         view = await books.made()
         assert await books.get(view.id, stranger) is None
@@ -107,7 +111,8 @@ async def test_k8_what_is_anothers_does_not_exist(store: Store, stranger: Any) -
         assert (await books.seen(view.id)) == view
 
 
-async def test_k8_unknown_foreign_and_expired_take_the_same_statements(store: Store) -> None:
+@pytest.mark.rule("K8")
+async def test_unknown_foreign_and_expired_take_the_same_statements(store: Store) -> None:
     async with task_harness(store) as books:
         live, over = await books.made(), await books.running()
         await books.settle(await books.taken())
@@ -124,7 +129,8 @@ async def test_k8_unknown_foreign_and_expired_take_the_same_statements(store: St
         assert len(seen[0]) == 3
 
 
-async def test_k7_an_end_is_the_exact_text_and_d8_its_retention_counts_from_it(store: Store) -> None:
+@pytest.mark.rule("K7")
+async def test_an_end_is_the_exact_text_and_d8_its_retention_counts_from_it(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running(retention=600)
         await age(store, states, "created_at", 100)
@@ -136,8 +142,9 @@ async def test_k7_an_end_is_the_exact_text_and_d8_its_retention_counts_from_it(s
         assert view.updated_at - view.created_at == pytest.approx(100, abs=2)
 
 
+@pytest.mark.rule("K7")
 @pytest.mark.parametrize("how", ["settle", "fail", "cancel", "release", "extend", "stop", "overdue"])
-async def test_k7_a_terminal_task_never_changes(store: Store, how: str) -> None:
+async def test_a_terminal_task_never_changes(store: Store, how: str) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         assert await books.settle(task)
@@ -164,7 +171,8 @@ def stop(task: str) -> StopTask:
     return StopTask(id=task)
 
 
-async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> None:
+@pytest.mark.rule("K7", "invariant 3")
+async def test_of_many_who_end_a_task_one_does(url: str, store: Store) -> None:
     async with replicas(url, 3) as harnesses:
         for _ in range(5):
             task = await harnesses[0].running()
@@ -200,11 +208,12 @@ async def test_an_end_that_is_told_twice_counts_once_and_is_told_so(store: Store
         assert (await books.seen(task.id)).version == 2
 
 
+@pytest.mark.rule("M68")
 @pytest.mark.parametrize(
     ("status", "end"),
     [(Status.WORKING, "{}"), (Status.INPUT_REQUIRED, None), (Status.COMPLETED, None), (Status.CANCELLED, "{}")],
 )
-async def test_m68_what_is_no_end_is_refused(store: Store, status: Status, end: str | None) -> None:
+async def test_what_is_no_end_is_refused(store: Store, status: Status, end: str | None) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         with pytest.raises(Failed, match="settle"):
@@ -221,7 +230,8 @@ async def test_what_is_too_large_names_its_setting(store: Store) -> None:
             await books.settle(task, Status.COMPLETED, f'"{"x" * 200}"')
 
 
-async def test_d8_a_task_is_forgotten_with_all_that_is_its_own_when_its_retention_ends(store: Store) -> None:
+@pytest.mark.rule("D8")
+async def test_a_task_is_forgotten_with_all_that_is_its_own_when_its_retention_ends(store: Store) -> None:
     async with task_harness(store) as books:
         task, kept = await books.running(retention=60), await books.made(retention=3600)
         await books.settle(task)
@@ -236,7 +246,8 @@ async def test_d8_a_task_is_forgotten_with_all_that_is_its_own_when_its_retentio
         assert (await books.seen(kept.id)).status is Status.CANCELLED
 
 
-async def test_k10_the_cancel_of_what_nobody_holds_ends_it(store: Store) -> None:
+@pytest.mark.rule("K10")
+async def test_the_cancel_of_what_nobody_holds_ends_it(store: Store) -> None:
     async with task_harness(store) as books:
         view = await books.made()
         assert await books.cancel(view.id)
@@ -244,8 +255,9 @@ async def test_k10_the_cancel_of_what_nobody_holds_ends_it(store: Store) -> None
         assert (await books.claim()).tasks == ()
 
 
+@pytest.mark.rule("K10")
 @pytest.mark.parametrize("winner", [Status.CANCELLED, Status.COMPLETED])
-async def test_k10_the_cancel_of_what_runs_is_a_wish_that_its_holder_hears(store: Store, winner: Status) -> None:
+async def test_the_cancel_of_what_runs_is_a_wish_that_its_holder_hears(store: Store, winner: Status) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         assert await books.cancel(task.id)
@@ -255,7 +267,8 @@ async def test_k10_the_cancel_of_what_runs_is_a_wish_that_its_holder_hears(store
         assert (await books.seen(task.id)).status is winner
 
 
-async def test_k10_a_cancel_outlives_its_holder(store: Store) -> None:
+@pytest.mark.rule("K10")
+async def test_a_cancel_outlives_its_holder(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.cancel(task.id)
@@ -281,7 +294,8 @@ async def test_an_operator_ends_a_task_whoever_holds_it(store: Store) -> None:
         assert (await books.seen(task.id)).status is Status.CANCELLED
 
 
-async def test_d8_last_updated_moves_only_when_the_task_changes(store: Store) -> None:
+@pytest.mark.rule("D8")
+async def test_last_updated_moves_only_when_the_task_changes(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         before = await books.seen(task.id)

@@ -10,8 +10,9 @@ from mcpfleet.store.engine import Store
 from tests.contract.store.task_harness import DONE, POOL, column, question, task_harness
 
 
+@pytest.mark.rule("K25")
 @pytest.mark.parametrize("how", ["settle", "release", "ask"])
-async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: str) -> None:
+async def test_what_a_holder_let_go_itself_is_not_lost(store: Store, how: str) -> None:
     """A renewal that crosses it is told so; once somebody else has the task, it is lost to the old fence."""
     async with task_harness(store) as books:
         task = await books.running()
@@ -31,9 +32,10 @@ async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: st
             assert (extended.ended, extended.lost) == ((), (task.id,))
 
 
+@pytest.mark.rule("K25")
 @pytest.mark.parametrize("how", ["settle", "release"])
 @pytest.mark.parametrize("late", ["step", "ask"])
-async def test_k25_a_write_that_crosses_its_holders_own_end_is_no_loss(store: Store, how: str, late: str) -> None:
+async def test_a_write_that_crosses_its_holders_own_end_is_no_loss(store: Store, how: str, late: str) -> None:
     """A thread is at a step, or asks, when its run is cancelled; once somebody else has the task, it is a loss."""
     async with task_harness(store) as books:
         task = await books.running()
@@ -53,7 +55,8 @@ async def test_k25_a_write_that_crosses_its_holders_own_end_is_no_loss(store: St
             assert (told.lost, told.ended) == (True, False)
 
 
-async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> None:
+@pytest.mark.rule("K25")
+async def test_a_release_that_is_asked_again_is_not_lost(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         wanted = Release(id=task.id, fence=task.fence)
@@ -65,7 +68,8 @@ async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> No
         assert released.lost
 
 
-async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None:
+@pytest.mark.rule("K27")
+async def test_what_a_task_says_is_reached_never_falls(store: Store) -> None:
     """By whichever holder, and in whatever order the reports come."""
     async with task_harness(store) as books:
         first = await books.running()
@@ -85,8 +89,9 @@ async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None
         assert (await books.seen(first.id)).message == "by an older worker"
 
 
+@pytest.mark.rule("K27")
 @pytest.mark.parametrize(("reached", "message"), [(9.0, "9 of 10"), (7.0, "8 of 10"), (8.0, "8 of 10")])
-async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reached: float, message: str) -> None:
+async def test_an_end_shows_the_highest_that_was_reported(store: Store, reached: float, message: str) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.extend(task, message="8 of 10", progress=8.0)
@@ -103,7 +108,8 @@ async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reac
         assert await column(store, task.id, "progress") == max(reached, 8.0)
 
 
-async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None:
+@pytest.mark.rule("K27")
+async def test_a_failure_says_why_whatever_was_reached(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await books.extend(task, message="8 of 10", progress=8.0)
@@ -112,7 +118,8 @@ async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None
         assert (await books.seen(task.id)).message == "no paper"
 
 
-async def test_k27_a_question_shows_what_was_reached_before_it(store: Store) -> None:
+@pytest.mark.rule("K27")
+async def test_a_question_shows_what_was_reached_before_it(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         wanted = Ask(id=task.id, fence=task.fence, questions=(question("month"),), message="3 of 10", progress=3.0)

@@ -41,7 +41,8 @@ async def remember(books: TaskHarness, key: Once, fence: int, result: str | None
     return await books.repository.keys.remember(pool, Remember(key=key.key, fence=fence, result=result))
 
 
-async def test_i2_a_repeat_gets_the_first_result(store: Store) -> None:
+@pytest.mark.rule("I2")
+async def test_a_repeat_gets_the_first_result(store: Store) -> None:
     async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
@@ -51,14 +52,16 @@ async def test_i2_a_repeat_gets_the_first_result(store: Store) -> None:
         assert (repeat.outcome, repeat.result) == (KeyOutcome.REPEAT, DONE)
 
 
-async def test_d9_while_the_first_runs_a_repeat_is_told_to_wait(store: Store) -> None:
+@pytest.mark.rule("D9")
+async def test_while_the_first_runs_a_repeat_is_told_to_wait(store: Store) -> None:
     async with task_harness(store) as books:
         key = once()
         await reserve(books, key)
         assert (await reserve(books, key)).outcome is KeyOutcome.RUNNING
 
 
-async def test_d9_other_arguments_under_the_key_are_told_so(store: Store) -> None:
+@pytest.mark.rule("D9")
+async def test_other_arguments_under_the_key_are_told_so(store: Store) -> None:
     async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
@@ -75,7 +78,8 @@ async def test_reserving_twice_for_one_call_is_reserving_once(store: Store) -> N
         assert await reserve(books, key, holder=holder) == first
 
 
-async def test_i1_of_a_hundred_at_once_over_three_replicas_one_runs(url: str, store: Store) -> None:
+@pytest.mark.rule("I1")
+async def test_of_a_hundred_at_once_over_three_replicas_one_runs(url: str, store: Store) -> None:
     async with replicas(url, 3) as harnesses:
         key = once()
         told: list[KeyOutcome] = []
@@ -90,7 +94,8 @@ async def test_i1_of_a_hundred_at_once_over_three_replicas_one_runs(url: str, st
         assert set(told) == {KeyOutcome.NEW, KeyOutcome.RUNNING}
 
 
-async def test_d9_a_key_counts_within_its_endpoint_principal_and_tool() -> None:
+@pytest.mark.rule("D9")
+async def test_a_key_counts_within_its_endpoint_principal_and_tool() -> None:
     same = once_key(OWNER, "hold", "k")
     assert same == once_key(OWNER, "hold", "k")
     others = [once_key(binding, "hold", "k") for binding in OTHERS]
@@ -172,7 +177,8 @@ async def test_records_are_kept_for_their_time(store: Store) -> None:
         assert (await reserve(books, key)).outcome is KeyOutcome.NEW
 
 
-async def test_d9_a_task_under_a_key_is_one_task(store: Store) -> None:
+@pytest.mark.rule("D9")
+async def test_a_task_under_a_key_is_one_task(store: Store) -> None:
     async with task_harness(store) as books:
         key = once()
         first = await books.create(a_task(), key)
@@ -184,7 +190,8 @@ async def test_d9_a_task_under_a_key_is_one_task(store: Store) -> None:
         assert len((await books.claim(most=9)).tasks) == 1
 
 
-async def test_d9_of_tasks_that_are_made_at_once_under_a_key_there_is_one(url: str, store: Store) -> None:
+@pytest.mark.rule("D9")
+async def test_of_tasks_that_are_made_at_once_under_a_key_there_is_one(url: str, store: Store) -> None:
     async with replicas(url, 3) as harnesses:
         key = once()
         ids: set[str] = set()
@@ -248,7 +255,8 @@ async def test_the_inline_repeat_of_a_task_gets_its_handle(store: Store) -> None
         assert (repeat.outcome, repeat.task, made.status) == (KeyOutcome.REPEAT, made.id, Status.WORKING)
 
 
-async def test_d9_who_repeats_a_call_that_runs_or_has_ended_reads_alone(store: Store) -> None:
+@pytest.mark.rule("D9")
+async def test_who_repeats_a_call_that_runs_or_has_ended_reads_alone(store: Store) -> None:
     """A hundred that wait must not queue up for a store's one writer."""
     async with task_harness(store) as books:
         key = once()

@@ -26,7 +26,8 @@ async def gone(books: TaskHarness, *, heard: str = NEWER) -> None:
         await connection.execute(update(served).where(served.c.definition == heard).values(seen_at=now()))
 
 
-async def test_k21_what_waits_for_a_version_that_is_gone_goes_on_by_the_newer_one(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_what_waits_for_a_version_that_is_gone_goes_on_by_the_newer_one(store: Store) -> None:
     async with task_harness(store) as books:
         await books.serve(REPORT)
         task = await books.made()
@@ -39,7 +40,8 @@ async def test_k21_what_waits_for_a_version_that_is_gone_goes_on_by_the_newer_on
         assert (await books.seen(task.id)).version == 2, "its readers saw no difference"
 
 
-async def test_k21_nothing_is_taken_from_a_version_that_is_heard(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_nothing_is_taken_from_a_version_that_is_heard(store: Store) -> None:
     async with task_harness(store) as books:
         await books.serve(REPORT)
         await books.made()
@@ -48,7 +50,8 @@ async def test_k21_nothing_is_taken_from_a_version_that_is_heard(store: Store) -
         assert await books.serve(NEWER) == 0
 
 
-async def test_k21_after_an_outage_every_version_has_its_time_to_be_heard(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_after_an_outage_every_version_has_its_time_to_be_heard(store: Store) -> None:
     async with task_harness(store) as books:
         await books.serve(REPORT)
         await books.serve(NEWER)
@@ -61,8 +64,9 @@ async def test_k21_after_an_outage_every_version_has_its_time_to_be_heard(store:
         assert await books.serve(NEWER) == 0
 
 
+@pytest.mark.rule("K21")
 @pytest.mark.parametrize("state", ["held", "waits for input"])
-async def test_k21_what_a_worker_holds_or_a_client_must_answer_is_left_alone(store: Store, state: str) -> None:
+async def test_what_a_worker_holds_or_a_client_must_answer_is_left_alone(store: Store, state: str) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         if state == "waits for input":
@@ -77,7 +81,8 @@ async def test_k21_what_a_worker_holds_or_a_client_must_answer_is_left_alone(sto
             assert [each.key for each in taken.answers] == ["month"]
 
 
-async def test_k21_other_tools_and_other_pools_are_none_of_its_business(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_other_tools_and_other_pools_are_none_of_its_business(store: Store) -> None:
     async with task_harness(store) as books:
         await books.made(pool="archive")
         await books.made(name="other")
@@ -85,7 +90,8 @@ async def test_k21_other_tools_and_other_pools_are_none_of_its_business(store: S
         assert await books.serve(NEWER) == 0
 
 
-async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(store: Store) -> None:
+@pytest.mark.rule("K21")
+async def test_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(store: Store) -> None:
     async with task_harness(store) as books:
         await books.serve(REPORT)
         task = await books.made()

@@ -136,7 +136,8 @@ async def service(url: str, folder: Path, replicas: int = 1, **settings: Any) ->
         tasks.cancel_scope.cancel()
 
 
-async def test_k4_to_k15_a_task_from_its_creation_to_its_end(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("K4")
+async def test_to_k15_a_task_from_its_creation_to_its_end(url: str, store: Store, tmp_path: Path) -> None:
     """Work is signalled after the commit, each change is hinted at by version, and the owner reads the exact end."""
     async with service(url, tmp_path) as running:
         view = await running.made()
@@ -173,7 +174,8 @@ async def test_questions_and_steps_over_the_bus(url: str, store: Store, tmp_path
         assert (released.lost, released.status) == (False, Status.WORKING)
 
 
-async def test_k10_a_holder_is_notified_of_a_cancel(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("K10")
+async def test_a_holder_is_notified_of_a_cancel(url: str, store: Store, tmp_path: Path) -> None:
     async with service(url, tmp_path) as running:
         await running.made()
         task = await running.taken()
@@ -194,7 +196,8 @@ async def test_invariant_13_a_pool_touches_its_own_tasks_alone(url: str, store: 
         assert isinstance(raised.value, Refused)
 
 
-async def test_k8_tasks_that_are_read_together_are_each_read_as_their_own_caller(
+@pytest.mark.rule("K8")
+async def test_tasks_that_are_read_together_are_each_read_as_their_own_caller(
     url: str, store: Store, tmp_path: Path
 ) -> None:
     """Many polls become one question, and one of them is told no more for that."""
@@ -246,7 +249,8 @@ async def test_large_ends_are_read_by_themselves(url: str, store: Store, tmp_pat
         assert told == dict(ends)
 
 
-async def test_d9_a_result_that_is_remembered_wakes_its_repeats(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("D9")
+async def test_a_result_that_is_remembered_wakes_its_repeats(url: str, store: Store, tmp_path: Path) -> None:
     async with service(url, tmp_path, replicas=2) as running:
         once = Once(key=once_key(OWNER, "hold", "k1"), arguments=token())
         first = await running.edge.reserve(Reserve(once=once, pool=POOL, lasts=60, holder=token()))
@@ -280,7 +284,8 @@ async def test_an_operator_sees_what_is_stuck_and_ends_it(url: str, store: Store
         assert not (await running.operator.stop("x" * 32)).known
 
 
-async def test_d8_the_task_of_a_silent_worker_is_offered_again(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("D8")
+async def test_the_task_of_a_silent_worker_is_offered_again(url: str, store: Store, tmp_path: Path) -> None:
     async with service(url, tmp_path, replicas=2, task_lease=0.5) as running:
         await running.made()
         first = await running.taken()
@@ -343,7 +348,8 @@ async def test_a_replica_that_stops_answers_what_it_took_and_the_others_go_on(
             assert view.status is Status.COMPLETED
 
 
-async def test_k20_metrics_tell_kinds_and_never_whose(url: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.rule("K20")
+async def test_metrics_tell_kinds_and_never_whose(url: str, store: Store, tmp_path: Path) -> None:
     async with service(url, tmp_path) as running:
         view = await running.made(message="secret words")
         task = await running.taken()

@@ -50,6 +50,7 @@ async def problems(call: Call, annotation: Any, value: Any) -> tuple[Problem, ..
     return caught.value.problems
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize(
     ("annotation", "value", "received"),
     [
@@ -68,9 +69,7 @@ async def problems(call: Call, annotation: Any, value: Any) -> tuple[Problem, ..
         pytest.param(list[Shelf], [{"room": 1, "label": "B"}], [Shelf(room=1, label="B")], id="list of models"),
     ],
 )
-async def test_d18_arguments_arrive_as_the_declared_types(
-    call: Call, annotation: Any, value: Any, received: Any
-) -> None:
+async def test_arguments_arrive_as_the_declared_types(call: Call, annotation: Any, value: Any, received: Any) -> None:
     found = await given(call, annotation, value)
     assert found == received
     assert type(found) is type(received)
@@ -121,11 +120,13 @@ async def test_a_tagged_unions_problem_is_the_tagged_models(call: Call) -> None:
     assert await problems(call, list[Cat | Dog], [{"kind": "dog"}]) == (Problem("value[0].name", "is required"),)
 
 
-async def test_t16_names_that_the_caller_made_up_are_not_repeated(call: Call) -> None:
+@pytest.mark.rule("T16")
+async def test_names_that_the_caller_made_up_are_not_repeated(call: Call) -> None:
     assert await problems(call, dict[str, int], {"s3cret": "x"}) == (Problem("value.*", "must be integer"),)
 
 
-async def test_t16_an_unknown_argument_is_refused_by_naming_the_known_ones(call: Call) -> None:
+@pytest.mark.rule("T16")
+async def test_an_unknown_argument_is_refused_by_naming_the_known_ones(call: Call) -> None:
     async def read(book: int, page: int = 1) -> None: ...
 
     with pytest.raises(InvalidArguments) as caught:
@@ -147,6 +148,7 @@ def even(number: int) -> int:
     return number
 
 
+@pytest.mark.rule("T16")
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -160,7 +162,7 @@ def even(number: int) -> int:
         pytest.param(Annotated[str, Field(pattern="^a$")], "31337", id="a pattern"),
     ],
 )
-async def test_t16_no_refusal_repeats_the_value(call: Call, annotation: Any, value: Any) -> None:
+async def test_no_refusal_repeats_the_value(call: Call, annotation: Any, value: Any) -> None:
     found = await problems(call, annotation, value)
     assert found
     assert "31337" not in str(InvalidArguments(found))
@@ -187,7 +189,8 @@ async def test_an_absent_argument_is_left_to_the_functions_own_default(call: Cal
     assert received[0] is fallback
 
 
-async def test_d18_a_lone_surrogate_in_a_refused_value_is_what_is_named(call: Call) -> None:
+@pytest.mark.rule("D18")
+async def test_a_lone_surrogate_in_a_refused_value_is_what_is_named(call: Call) -> None:
     assert await problems(call, int, "\ud800") == (Problem("", "a string holds a lone surrogate"),)
 
 

@@ -57,12 +57,14 @@ async def test_arguments_are_held_to_the_schema(call: Call) -> None:
     }
 
 
+@pytest.mark.rule("M27")
 @pytest.mark.parametrize("dialect", [*DIALECTS, DIALECTS[2] + "#"])
-def test_m27_known_dialects_are_obeyed(declare: Declare, dialect: str) -> None:
+def test_known_dialects_are_obeyed(declare: Declare, dialect: str) -> None:
     declare(whole, input_schema={"$schema": dialect, "type": "object"})
 
 
-async def test_m27_an_older_dialect_has_its_own_meaning(call: Call) -> None:
+@pytest.mark.rule("M27")
+async def test_an_older_dialect_has_its_own_meaning(call: Call) -> None:
     """A list under `items` is a tuple in draft 7, and no schema at all in 2020-12."""
     tuples = {"type": "object", "properties": {"pair": {"items": [{"type": "integer"}, {"type": "string"}]}}}
     with pytest.raises(InvalidArguments, match="integer"):
@@ -129,7 +131,8 @@ def test_words_of_the_schema_language_are_ordinary_in_data(declare: Declare) -> 
     declare(whole, input_schema=schema)
 
 
-async def test_m27_a_pattern_that_never_ends_counts_as_no_match(call: Call) -> None:
+@pytest.mark.rule("M27")
+async def test_a_pattern_that_never_ends_counts_as_no_match(call: Call) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(a|aa)+\1$"}}}
     with pytest.raises(InvalidArguments, match="pattern"):
         await call(whole, {"a": "a" * 60 + "b"}, input_schema=schema)
@@ -150,7 +153,8 @@ def test_a_handler_that_cannot_take_all_arguments_is_refused(declare: Declare, h
         declare(handler, input_schema={"type": "object"})
 
 
-async def test_m39_the_authors_output_schema_is_the_contract(call: Call) -> None:
+@pytest.mark.rule("M39")
+async def test_the_authors_output_schema_is_the_contract(call: Call) -> None:
     async def tool() -> dict[str, Any]:
         return {"pages": -1}
 
@@ -159,7 +163,8 @@ async def test_m39_the_authors_output_schema_is_the_contract(call: Call) -> None
         await call(tool, output_schema=schema)
 
 
-async def test_m38_an_output_schema_may_describe_any_value(call: Call) -> None:
+@pytest.mark.rule("M38")
+async def test_an_output_schema_may_describe_any_value(call: Call) -> None:
     async def tool() -> str:
         return "plain"
 

@@ -246,8 +246,9 @@ async def leaves(kind: str) -> int:
     return 1
 
 
+@pytest.mark.rule("P3")
 @pytest.mark.parametrize("arguments", [{"kind": "return"}, {"kind": "tool error"}, {"kind": "error"}, {}])
-async def test_p3_after_the_call_the_context_reports_nothing(call: Call, arguments: dict[str, Any]) -> None:
+async def test_after_the_call_the_context_reports_nothing(call: Call, arguments: dict[str, Any]) -> None:
     sent: list[Progress] = []
     ctx = Context(report=sent.append)
     with contextlib.suppress(RuntimeError, InvalidArguments):
@@ -283,7 +284,8 @@ async def test_an_outcome_that_breaks_its_schema_is_an_error_for_the_operator(ca
         await call(handler)
 
 
-def test_m24_codes_that_json_rpc_keeps_are_refused() -> None:
+@pytest.mark.rule("M24")
+def test_codes_that_json_rpc_keeps_are_refused() -> None:
     for code in (-32768, -32700, -32603, -32042, -32020, -32002, -32000):
         with pytest.raises(ValueError, match="reserved"):
             ProtocolError(code, "No.")

@@ -19,7 +19,8 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def test_p7_it_is_false_until_the_cancel_and_true_ever_after() -> None:
+@pytest.mark.rule("P7")
+def test_it_is_false_until_the_cancel_and_true_ever_after() -> None:
     signal = CancelSignal()
     assert not signal
     signal.cancel()
@@ -52,7 +53,8 @@ async def test_a_cancel_from_another_thread_wakes_the_loop() -> None:
             threading.Thread(target=signal.cancel).start()
 
 
-async def test_p8_callbacks_run_off_the_event_loop(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.rule("P8")
+async def test_callbacks_run_off_the_event_loop(executor: ThreadPoolExecutor) -> None:
     signal = CancelSignal(executor)
     threads: list[threading.Thread] = []
     signal.on_cancel(lambda: threads.append(threading.current_thread()))
@@ -62,7 +64,8 @@ async def test_p8_callbacks_run_off_the_event_loop(executor: ThreadPoolExecutor)
     assert threads[0] is not threading.current_thread()
 
 
-async def test_p8_callbacks_are_waited_for(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.rule("P8")
+async def test_callbacks_are_waited_for(executor: ThreadPoolExecutor) -> None:
     signal = CancelSignal(executor)
     go_on = threading.Event()
     ran: list[bool] = []
@@ -73,14 +76,16 @@ async def test_p8_callbacks_are_waited_for(executor: ThreadPoolExecutor) -> None
     assert ran == [True]
 
 
-async def test_p8_nothing_to_wait_for_without_callbacks(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.rule("P8")
+async def test_nothing_to_wait_for_without_callbacks(executor: ThreadPoolExecutor) -> None:
     signal = CancelSignal(executor)
     signal.cancel()
     with anyio.fail_after(5):
         await signal.finished()
 
 
-def test_p8_registering_late_runs_the_callback() -> None:
+@pytest.mark.rule("P8")
+def test_registering_late_runs_the_callback() -> None:
     signal = CancelSignal()
     signal.cancel()
     ran: list[str] = []
@@ -88,7 +93,8 @@ def test_p8_registering_late_runs_the_callback() -> None:
     assert ran == ["late"]
 
 
-def test_p8_closing_a_registration_takes_the_callback_back() -> None:
+@pytest.mark.rule("P8")
+def test_closing_a_registration_takes_the_callback_back() -> None:
     signal = CancelSignal()
     ran: list[str] = []
     with signal.on_cancel(lambda: ran.append("closed")):
@@ -97,7 +103,8 @@ def test_p8_closing_a_registration_takes_the_callback_back() -> None:
     assert ran == []
 
 
-def test_p8_closing_takes_back_what_is_cancelled_and_has_not_begun(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.rule("P8")
+def test_closing_takes_back_what_is_cancelled_and_has_not_begun(executor: ThreadPoolExecutor) -> None:
     signal = CancelSignal(executor)
     go_on, ran = threading.Event(), list[str]()
     signal.on_cancel(lambda: go_on.wait(5))
@@ -140,7 +147,8 @@ async def test_a_callback_sees_the_context_variables_of_its_registration(executo
     assert seen == ["of the call"]
 
 
-def test_p8_the_callbacks_that_wait_are_bounded() -> None:
+@pytest.mark.rule("P8")
+def test_the_callbacks_that_wait_are_bounded() -> None:
     signal = CancelSignal()
     for _ in range(MAX_CALLBACKS):
         signal.on_cancel(lambda: None)

@@ -9,7 +9,8 @@ import pytest
 from mcpfleet.app import CancelSignal, Client, Context, Principal, Progress, ProgressError
 
 
-async def test_p2_reports_reach_whoever_asked_for_them() -> None:
+@pytest.mark.rule("P2")
+async def test_reports_reach_whoever_asked_for_them() -> None:
     sent: list[Progress] = []
     ctx = Context(report=sent.append)
     await ctx.progress(0, total=2)
@@ -18,14 +19,16 @@ async def test_p2_reports_reach_whoever_asked_for_them() -> None:
     assert sent == [Progress(0, 2), Progress(1, 2, "half")]
 
 
-async def test_p1_without_a_reporter_nothing_is_sent_but_the_rule_holds() -> None:
+@pytest.mark.rule("P1")
+async def test_without_a_reporter_nothing_is_sent_but_the_rule_holds() -> None:
     ctx = Context()
     await ctx.progress(2)
     with pytest.raises(ProgressError):
         await ctx.progress(1)
 
 
-async def test_p2_a_refused_report_leaves_the_last_one_in_force() -> None:
+@pytest.mark.rule("P2")
+async def test_a_refused_report_leaves_the_last_one_in_force() -> None:
     sent: list[Progress] = []
     ctx = Context(report=sent.append)
     await ctx.progress(1)
@@ -35,7 +38,8 @@ async def test_p2_a_refused_report_leaves_the_last_one_in_force() -> None:
     assert sent == [Progress(1), Progress(2)]
 
 
-async def test_p3_reports_after_the_end_do_nothing_not_even_fail() -> None:
+@pytest.mark.rule("P3")
+async def test_reports_after_the_end_do_nothing_not_even_fail() -> None:
     sent: list[Progress] = []
     ctx = Context(report=sent.append)
     await ctx.progress(5)
@@ -45,7 +49,8 @@ async def test_p3_reports_after_the_end_do_nothing_not_even_fail() -> None:
     assert sent == [Progress(5)]
 
 
-async def test_p3_reports_after_a_cancel_do_nothing_not_even_fail() -> None:
+@pytest.mark.rule("P3")
+async def test_reports_after_a_cancel_do_nothing_not_even_fail() -> None:
     sent: list[Progress] = []
     signal = CancelSignal()
     ctx = Context(report=sent.append, cancelled=signal)
@@ -92,7 +97,8 @@ def test_remaining_counts_down_to_zero() -> None:
     assert Context(deadline=time.monotonic() - 1).remaining == 0
 
 
-def test_m25_the_client_is_what_this_request_says() -> None:
+@pytest.mark.rule("M25")
+def test_the_client_is_what_this_request_says() -> None:
     client = Client(info={"name": "inspector", "version": "2"}, capabilities={"elicitation": {"form": {}}})
     assert client.info is not None
     assert client.info.name == "inspector"
@@ -100,7 +106,8 @@ def test_m25_the_client_is_what_this_request_says() -> None:
     assert client.capabilities.sampling is None
 
 
-def test_m25_what_a_client_says_in_another_form_counts_as_not_said() -> None:
+@pytest.mark.rule("M25")
+def test_what_a_client_says_in_another_form_counts_as_not_said() -> None:
     client = Client(info={"name": 7}, capabilities={"elicitation": "yes"})
     assert client.info is None
     assert client.capabilities.elicitation is None

@@ -23,6 +23,7 @@ def header(name: Any, kind: Any = "string", **more: Any) -> dict[str, Any]:
     return {"type": kind, "x-mcp-header": name, **more}
 
 
+@pytest.mark.rule("M7")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -37,10 +38,11 @@ def header(name: Any, kind: Any = "string", **more: Any) -> dict[str, Any]:
         pytest.param(properties(a={"default": {"x-mcp-header": ""}}), id="data that looks like one"),
     ],
 )
-def test_m7_a_good_header_is_taken(declare: Declare, schema: dict[str, Any]) -> None:
+def test_a_good_header_is_taken(declare: Declare, schema: dict[str, Any]) -> None:
     assert declare(whole, input_schema=schema).definition.wire["inputSchema"] == schema
 
 
+@pytest.mark.rule("M7")
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
@@ -74,15 +76,16 @@ def test_m7_a_good_header_is_taken(declare: Declare, schema: dict[str, Any]) -> 
         ),
     ],
 )
-def test_m7_a_bad_header_is_refused(declare: Declare, schema: dict[str, Any], why: str) -> None:
+def test_a_bad_header_is_refused(declare: Declare, schema: dict[str, Any], why: str) -> None:
     with pytest.raises(DeclarationError, match=why):
         declare(whole, input_schema=schema)
 
 
+@pytest.mark.rule("M7")
 @pytest.mark.parametrize(
     ("parameter", "name"), [("password", "P"), ("a", "Api-Key"), ("access_token", "T"), ("a", "Session")]
 )
-def test_m7_a_name_that_looks_secret_is_warned_of(declare: Declare, parameter: str, name: str) -> None:
+def test_a_name_that_looks_secret_is_warned_of(declare: Declare, parameter: str, name: str) -> None:
     with pytest.warns(DeclarationWarning, match="secret"):
         declare(whole, input_schema=properties(**{parameter: header(name)}))
 
@@ -94,7 +97,8 @@ class Location(BaseModel):
     region: Region
 
 
-def test_m7_a_parameter_asks_for_a_header_by_its_field(declare: Declare) -> None:
+@pytest.mark.rule("M7")
+def test_a_parameter_asks_for_a_header_by_its_field(declare: Declare) -> None:
     async def query(region: Region) -> None: ...
 
     with warnings.catch_warnings():
@@ -103,14 +107,16 @@ def test_m7_a_parameter_asks_for_a_header_by_its_field(declare: Declare) -> None
     assert wire["inputSchema"]["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
 
-def test_m7_a_model_may_ask_for_a_header_of_one_of_its_fields(declare: Declare) -> None:
+@pytest.mark.rule("M7")
+def test_a_model_may_ask_for_a_header_of_one_of_its_fields(declare: Declare) -> None:
     async def query(place: Location) -> None: ...
 
     place = declare(query).definition.wire["inputSchema"]["properties"]["place"]
     assert place["properties"]["region"]["x-mcp-header"] == "Region"
 
 
-def test_m7_a_header_in_a_list_of_models_has_no_place_of_its_own(declare: Declare) -> None:
+@pytest.mark.rule("M7")
+def test_a_header_in_a_list_of_models_has_no_place_of_its_own(declare: Declare) -> None:
     async def query(places: list[Location]) -> None: ...
 
     with pytest.raises(DeclarationError, match="properties alone") as caught:

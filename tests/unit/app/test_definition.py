@@ -59,7 +59,8 @@ def test_what_is_not_declared_is_not_on_the_wire(declare: Declare) -> None:
     }
 
 
-def test_m38_null_inside_a_schema_stays(declare: Declare) -> None:
+@pytest.mark.rule("M38")
+def test_null_inside_a_schema_stays(declare: Declare) -> None:
     async def search(year: int | None = None) -> Book: ...  # type: ignore[empty-body]
 
     wire = declare(search).definition.wire
@@ -101,7 +102,8 @@ def test_the_definition_says_for_whom_it_is_and_how_often(declare: Declare) -> N
     assert definition.rate == Rate(calls=10, seconds=60)
 
 
-def test_m34_a_manifest_lists_tools_by_name() -> None:
+@pytest.mark.rule("M34")
+def test_a_manifest_lists_tools_by_name() -> None:
     app = App("library", version="1.2", title="Library", instructions="Search first.")
     for name in ("b", "C", "a"):
         app.tool(name)(read)

@@ -45,7 +45,8 @@ class Everything(BaseModel):
     mail: Annotated[str | None, Field(json_schema_extra={"format": "email"})] = None
 
 
-def test_m54_a_form_is_flat_and_keeps_its_defaults() -> None:
+@pytest.mark.rule("M54")
+def test_a_form_is_flat_and_keeps_its_defaults() -> None:
     schema = form_of(Everything).schema
     assert "$defs" not in str(schema)
     assert "anyOf" not in str({name: each for name, each in schema["properties"].items() if name != "several"})
@@ -85,7 +86,8 @@ def test_m54_a_form_is_flat_and_keeps_its_defaults() -> None:
     assert "required" not in schema
 
 
-def test_m54_what_has_no_default_is_required() -> None:
+@pytest.mark.rule("M54")
+def test_what_has_no_default_is_required() -> None:
     class Name(BaseModel):
         name: str
 
@@ -129,6 +131,7 @@ def with_field(annotation: Any) -> type[BaseModel]:
     return type("Asked", (BaseModel,), {"__annotations__": {"field": annotation}, "__module__": __name__})
 
 
+@pytest.mark.rule("M54")
 @pytest.mark.parametrize(
     "annotation",
     [
@@ -147,17 +150,19 @@ def with_field(annotation: Any) -> type[BaseModel]:
         Any,
     ],
 )
-def test_m54_what_no_form_can_show_is_refused_by_model_and_field(annotation: Any) -> None:
+def test_what_no_form_can_show_is_refused_by_model_and_field(annotation: Any) -> None:
     with pytest.raises(AskError, match=r"Asked\.field: "):
         form_of(with_field(annotation))
 
 
+@pytest.mark.rule("M54")
 @pytest.mark.parametrize("wanted", [int, str, list[int], {"type": "string"}, {"type": "object"}])
-def test_m54_a_form_has_fields(wanted: Any) -> None:
+def test_a_form_has_fields(wanted: Any) -> None:
     with pytest.raises(AskError, match="fields"):
         form_of(wanted)
 
 
+@pytest.mark.rule("M55")
 @pytest.mark.parametrize(
     "content",
     [
@@ -175,17 +180,19 @@ def test_m54_a_form_has_fields(wanted: Any) -> None:
         {"mail": "nobody"},
     ],
 )
-def test_m55_an_answer_that_breaks_the_form_is_unusable(content: Any) -> None:
+def test_an_answer_that_breaks_the_form_is_unusable(content: Any) -> None:
     with pytest.raises(Unusable):
         form_of(Everything).read(content)
 
 
-def test_m55_an_answer_becomes_the_model() -> None:
+@pytest.mark.rule("M55")
+def test_an_answer_becomes_the_model() -> None:
     filled = form_of(Everything).read({"name": "Ben", "day": "2026-01-31", "colour": "green", "page": None})
     assert (filled.name, filled.day, filled.colour, filled.page) == ("Ben", dt.date(2026, 1, 31), Colour.GREEN, None)
 
 
-def test_m55_an_authors_validator_is_asked_too() -> None:
+@pytest.mark.rule("M55")
+def test_an_authors_validator_is_asked_too() -> None:
     class Even(BaseModel):
         number: int
 
@@ -201,8 +208,9 @@ def test_m55_an_authors_validator_is_asked_too() -> None:
         form_of(Even).read({"number": 3})
 
 
+@pytest.mark.rule("L22")
 @pytest.mark.parametrize("answer", [{"action": "accept"}, {"action": "accept", "content": None}])
-def test_l22_an_accepted_form_without_content_is_an_empty_one(answer: dict[str, Any]) -> None:
+def test_an_accepted_form_without_content_is_an_empty_one(answer: dict[str, Any]) -> None:
     class Wish(BaseModel):
         name: str = "nobody"
 

@@ -36,7 +36,8 @@ def schema_of(declare: Declare, handler: Any) -> Any:
     return declare(handler).definition.wire["inputSchema"]
 
 
-def test_m37_no_parameters_accept_only_the_empty_object(declare: Declare) -> None:
+@pytest.mark.rule("M37")
+def test_no_parameters_accept_only_the_empty_object(declare: Declare) -> None:
     async def ping() -> str: ...  # type: ignore[empty-body]
 
     assert schema_of(declare, ping) == {"type": "object", "additionalProperties": False}
@@ -48,7 +49,8 @@ def test_the_context_is_no_argument(declare: Declare) -> None:
     assert schema_of(declare, ping) == {"type": "object", "additionalProperties": False}
 
 
-def test_m37_parameters_become_the_properties_of_an_object(declare: Declare) -> None:
+@pytest.mark.rule("M37")
+def test_parameters_become_the_properties_of_an_object(declare: Declare) -> None:
     async def search(query: str, limit: int, ctx: Context, exact: bool = False) -> str: ...  # type: ignore[empty-body]
 
     assert schema_of(declare, search) == {

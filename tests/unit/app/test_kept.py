@@ -36,6 +36,7 @@ class Odd(BaseModel):
 TEXT, IMAGE = content.text("see"), content.image(b"x", "image/png")
 
 
+@pytest.mark.rule("K13")
 @pytest.mark.parametrize(
     ("annotation", "value", "structured"),
     [
@@ -52,7 +53,7 @@ TEXT, IMAGE = content.text("see"), content.image(b"x", "image/png")
         (Outcome, Outcome([IMAGE]), True),
     ],
 )
-def test_k13_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured: bool) -> None:
+def test_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured: bool) -> None:
     returns = Returns(annotation, None, structured=structured)
     kept = returns.kept(value)
     body = write_kept(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta or {}})).decode()
@@ -60,12 +61,14 @@ def test_k13_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured:
     assert returns.read_back(body) == value
 
 
-def test_k12_what_could_never_be_read_back_is_told_when_it_is_returned() -> None:
+@pytest.mark.rule("K12")
+def test_what_could_never_be_read_back_is_told_when_it_is_returned() -> None:
     with pytest.raises(OutputError, match="read back"):
         Returns(Odd, None).kept(Odd(pages=4))
 
 
+@pytest.mark.rule("K13")
 @pytest.mark.parametrize("text", ["", "{}", '["data"]', '["other",{}]', '["data",5]'])
-def test_k13_what_is_of_no_known_form_is_an_error(text: str) -> None:
+def test_what_is_of_no_known_form_is_an_error(text: str) -> None:
     with pytest.raises(OutputError, match="another form"):
         Returns(str, None).read_back(text)

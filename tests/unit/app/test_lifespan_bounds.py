@@ -49,23 +49,27 @@ async def run(lifespans: Lifespans) -> list[LifespanFailed]:
     return told
 
 
-def test_x68_the_bounds_are_30_and_10_seconds() -> None:
+@pytest.mark.rule("X68")
+def test_the_bounds_are_30_and_10_seconds() -> None:
     assert (ENTER_WITHIN, LEAVE_WITHIN) == (30.0, 10.0)
 
 
-async def test_x68_a_lifespan_that_is_not_entered_in_time_has_failed() -> None:
+@pytest.mark.rule("X68")
+async def test_a_lifespan_that_is_not_entered_in_time_has_failed() -> None:
     failing = lifespans(holds_tasks, slow_to_enter)
     assert await run(failing) == []
     assert "slow_to_enter (" in str(failing.failure)
     assert "was not entered within 0.1 s" in str(failing.failure)
 
 
-async def test_x68_a_lifespan_that_is_not_left_in_time_has_failed() -> None:
+@pytest.mark.rule("X68")
+async def test_a_lifespan_that_is_not_left_in_time_has_failed() -> None:
     [failure] = await run(lifespans(slow_to_leave))
     assert "was not left within 0.1 s" in str(failure)
 
 
-async def test_x68_a_lifespan_may_hold_task_groups_beyond_the_time_to_enter_it() -> None:
+@pytest.mark.rule("X68")
+async def test_a_lifespan_may_hold_task_groups_beyond_the_time_to_enter_it() -> None:
     events.clear()
     held = lifespans(holds_tasks, holds_tasks)
     async with anyio.create_task_group() as tasks:
@@ -76,14 +80,16 @@ async def test_x68_a_lifespan_may_hold_task_groups_beyond_the_time_to_enter_it()
     assert events == ["left", "left"]
 
 
-async def test_x68_a_lifespan_that_ends_by_itself_has_failed() -> None:
+@pytest.mark.rule("X68")
+async def test_a_lifespan_that_ends_by_itself_has_failed() -> None:
     told: list[LifespanFailed] = []
     await lifespans(ends_early).run(told.append)
     assert "ends_early" in str(told[0])
     assert "ended while the worker serves" in str(told[0])
 
 
-async def test_x68_a_lifespan_that_is_given_up_while_it_is_entered_has_not_failed() -> None:
+@pytest.mark.rule("X68")
+async def test_a_lifespan_that_is_given_up_while_it_is_entered_has_not_failed() -> None:
     given_up = lifespans(slow_to_enter, within=30)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(given_up.run)

@@ -57,11 +57,12 @@ def returning(annotation: Any, value: Any) -> Callable[[], Any]:
     return handler
 
 
+@pytest.mark.rule("K22")
 @pytest.mark.parametrize(
     "annotation",
     [CallToolResult, CallToolResult | None, Annotated[CallToolResult, "x"], Ours, Any, str | CallToolResult],
 )
-async def test_k22_a_tools_own_result_is_passed_on_as_it_is(call: Call, declare: Declare, annotation: Any) -> None:
+async def test_a_tools_own_result_is_passed_on_as_it_is(call: Call, declare: Declare, annotation: Any) -> None:
     result = Ours(content=BLOCKS, structured_content={"a": [None]}, is_error=True, meta={"com.example/m": {"b": 1}})
     handler = returning(annotation, result)
     outcome = await call(handler)
@@ -72,13 +73,15 @@ async def test_k22_a_tools_own_result_is_passed_on_as_it_is(call: Call, declare:
     assert "outputSchema" not in declare(handler).definition.wire
 
 
-async def test_k22_an_own_result_without_structured_content_has_none(call: Call) -> None:
+@pytest.mark.rule("K22")
+async def test_an_own_result_without_structured_content_has_none(call: Call) -> None:
     outcome = await call(returning(CallToolResult, CallToolResult(content=[TEXT], structured_content=None)))
     assert outcome.structured is ABSENT
     assert not outcome.is_error
 
 
-async def test_k22_an_own_result_is_checked_by_the_output_schema_unless_it_is_an_error(call: Call) -> None:
+@pytest.mark.rule("K22")
+async def test_an_own_result_is_checked_by_the_output_schema_unless_it_is_an_error(call: Call) -> None:
     schema = {"type": "object", "required": ["title"]}
 
     async def give(**members: Any) -> Outcome:
@@ -92,7 +95,8 @@ async def test_k22_an_own_result_is_checked_by_the_output_schema_unless_it_is_an
         assert (await give(**wrong, is_error=True)).is_error
 
 
-async def test_k22_data_and_own_results_may_come_from_one_tool(call: Call) -> None:
+@pytest.mark.rule("K22")
+async def test_data_and_own_results_may_come_from_one_tool(call: Call) -> None:
     """The annotation of the data alone keeps its schema; an own result is checked by it."""
     handler = returning(Book, CallToolResult(content=[TEXT], is_error=True))
     assert (await call(handler)).is_error
@@ -102,15 +106,17 @@ async def test_k22_data_and_own_results_may_come_from_one_tool(call: Call) -> No
         await call(returning(Book, CallToolResult(content=[TEXT], structured_content={"name": "Emma"})))
 
 
+@pytest.mark.rule("K22")
 @pytest.mark.parametrize("annotation", [Any, CallToolResult, CallToolResult | InputRequiredResult, Book])
-async def test_k22_a_result_that_is_no_end_is_no_success_with_an_object_as_data(call: Call, annotation: Any) -> None:
+async def test_a_result_that_is_no_end_is_no_success_with_an_object_as_data(call: Call, annotation: Any) -> None:
     with pytest.raises(OutputError, match="InputRequiredResult: ask with"):
         await call(returning(annotation, ASKS))
     with pytest.raises(OutputError, match="not complete"):
         await call(returning(annotation, CallToolResult(content=[], result_type="input_required")))
 
 
-async def test_k22_content_that_is_none_is_not_dropped_without_a_word(call: Call) -> None:
+@pytest.mark.rule("K22")
+async def test_content_that_is_none_is_not_dropped_without_a_word(call: Call) -> None:
     with pytest.raises(OutputError, match="content"):
         await call(returning(Outcome, Outcome([{"type": "text", "text": "x"}])))  # type: ignore[list-item]  # that is it
     wrong = CallToolResult.model_construct(content=[7])  # type: ignore[list-item]  # so is this
@@ -118,7 +124,8 @@ async def test_k22_content_that_is_none_is_not_dropped_without_a_word(call: Call
         await call(returning(CallToolResult, wrong))
 
 
-def test_k22_a_task_keeps_an_own_result_for_its_sanitizer_as_one() -> None:
+@pytest.mark.rule("K22")
+def test_a_task_keeps_an_own_result_for_its_sanitizer_as_one() -> None:
     returns = Returns(CallToolResult, None)
     value = CallToolResult(content=BLOCKS, structured_content={"a": 1}, is_error=True, meta={"com.example/m": 1})
     kept = returns.kept(value)
@@ -131,7 +138,8 @@ async def answer(app: App, request: Request) -> Any:
     return await handler.answer(request, Context(), threads=anyio.CapacityLimiter(1))
 
 
-async def test_k22_a_prompts_own_result_is_passed_on_as_it_is() -> None:
+@pytest.mark.rule("K22")
+async def test_a_prompts_own_result_is_passed_on_as_it_is() -> None:
     app = App("test", version="1")
     message = PromptMessage(role="assistant", content=TEXT)
     app.prompt(name="p")(
@@ -142,8 +150,9 @@ async def test_k22_a_prompts_own_result_is_passed_on_as_it_is() -> None:
     assert told.fields()["messages"][0]["role"] == "assistant"
 
 
+@pytest.mark.rule("K22")
 @pytest.mark.parametrize("annotation", [ReadResourceResult, ReadResourceResult | None, Any, str | ReadResourceResult])
-async def test_k22_a_resources_own_result_is_passed_on_as_it_is(annotation: Any) -> None:
+async def test_a_resources_own_result_is_passed_on_as_it_is(annotation: Any) -> None:
     app = App("test", version="1")
     parts: list[TextResourceContents | BlobResourceContents] = [
         TextResourceContents(uri="library://b", text="x", meta={"com.example/n": 1}),
@@ -161,14 +170,16 @@ async def test_k22_a_resources_own_result_is_passed_on_as_it_is(annotation: Any)
     assert "mimeType" not in (handler.definition.wire or {}), "it says nothing of what is read"
 
 
-async def test_k22_an_empty_resource_of_its_own_is_one() -> None:
+@pytest.mark.rule("K22")
+async def test_an_empty_resource_of_its_own_is_one() -> None:
     app = App("test", version="1")
     app.resource("library://b")(returning(ReadResourceResult, ReadResourceResult(contents=[])))
     assert (await answer(app, Request(uri="library://b"))).fields() == {"contents": []}
 
 
+@pytest.mark.rule("K22")
 @pytest.mark.parametrize("kind", ["prompt", "resource", "completion"])
-async def test_k22_other_handlers_refuse_a_result_that_is_no_end_too(kind: str) -> None:
+async def test_other_handlers_refuse_a_result_that_is_no_end_too(kind: str) -> None:
     app = App("test", version="1")
     request = Request(uri="library://b")
     match kind:
@@ -182,8 +193,9 @@ async def test_k22_other_handlers_refuse_a_result_that_is_no_end_too(kind: str) 
         await answer(app, request)
 
 
+@pytest.mark.rule("K29")
 @pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "completion"])
-async def test_k29_a_result_of_another_kind_of_handler_is_an_error_and_no_data(kind: str) -> None:
+async def test_a_result_of_another_kind_of_handler_is_an_error_and_no_data(kind: str) -> None:
     failed = CallToolResult(content=[TEXT], is_error=True)
     foreign = GetPromptResult(messages=[]) if kind == "tool" else failed
     app = App("test", version="1")
@@ -221,7 +233,8 @@ def completing(app: App, value: Any) -> Request:
     return Request(completing=Completing())
 
 
-async def test_k22_a_completers_own_result_is_passed_on_as_it_is() -> None:
+@pytest.mark.rule("K22")
+async def test_a_completers_own_result_is_passed_on_as_it_is() -> None:
     app = App("test", version="1")
     result = CompleteResult(completion=Completion(values=["a"], total=7, has_more=True), meta={"com.example/m": 1})
     told = await answer(app, completing(app, result))
@@ -229,7 +242,8 @@ async def test_k22_a_completers_own_result_is_passed_on_as_it_is() -> None:
     assert told.meta == {"com.example/m": 1}
 
 
-async def test_k22_a_list_may_be_the_protocols_own() -> None:
+@pytest.mark.rule("K22")
+async def test_a_list_may_be_the_protocols_own() -> None:
     app = App("test", version="1")
 
     @app.resources()

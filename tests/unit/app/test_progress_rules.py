@@ -8,6 +8,7 @@ from mcpfleet.app.client import Progress, is_news
 from mcpfleet.app.errors import ProgressError
 
 
+@pytest.mark.rule("P2")
 @pytest.mark.parametrize(
     ("last", "value", "is_sent"),
     [
@@ -21,10 +22,11 @@ from mcpfleet.app.errors import ProgressError
         pytest.param(1, 1.0, False, id="equal in another type"),
     ],
 )
-def test_p2_greater_is_sent_and_equal_is_dropped(last: float | None, value: float, is_sent: bool) -> None:
+def test_greater_is_sent_and_equal_is_dropped(last: float | None, value: float, is_sent: bool) -> None:
     assert is_news(last, Progress(value)) is is_sent
 
 
+@pytest.mark.rule("P2")
 @pytest.mark.parametrize(
     ("last", "report"),
     [
@@ -35,7 +37,7 @@ def test_p2_greater_is_sent_and_equal_is_dropped(last: float | None, value: floa
         pytest.param(None, Progress(1, total=math.nan), id="total that is NaN"),
     ],
 )
-def test_p2_less_or_not_finite_is_an_error(last: float | None, report: Progress) -> None:
+def test_less_or_not_finite_is_an_error(last: float | None, report: Progress) -> None:
     with pytest.raises(ProgressError):
         is_news(last, report)
 

@@ -59,7 +59,8 @@ def test_a_prompt_is_announced_as_2026_07_28_lists_it() -> None:
     }
 
 
-async def test_m41_arguments_are_parsed_to_their_types() -> None:
+@pytest.mark.rule("M41")
+async def test_arguments_are_parsed_to_their_types() -> None:
     [said] = await get(prompt(review), title="5", words="7", day="2026-01-31")
     assert said == {
         "role": "user",
@@ -69,6 +70,7 @@ async def test_m41_arguments_are_parsed_to_their_types() -> None:
     assert said["content"]["text"] == "'Emma' 100 None"
 
 
+@pytest.mark.rule("M41")
 @pytest.mark.parametrize(
     ("annotation", "text", "value"),
     [
@@ -80,7 +82,7 @@ async def test_m41_arguments_are_parsed_to_their_types() -> None:
         (int | None, "5", 5),
     ],
 )
-async def test_m41_what_has_no_text_of_its_own_is_json(annotation: Any, text: str, value: Any) -> None:
+async def test_what_has_no_text_of_its_own_is_json(annotation: Any, text: str, value: Any) -> None:
     seen = []
 
     async def handler(value):  # type: ignore[no-untyped-def]
@@ -92,6 +94,7 @@ async def test_m41_what_has_no_text_of_its_own_is_json(annotation: Any, text: st
     assert seen == [value]
 
 
+@pytest.mark.rule("M41")
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -102,7 +105,7 @@ async def test_m41_what_has_no_text_of_its_own_is_json(annotation: Any, text: st
         ({"title": 5}, "title: must be string$"),
     ],
 )
-async def test_m41_a_missing_or_bad_argument_is_refused_without_its_value(arguments: Any, why: str) -> None:
+async def test_a_missing_or_bad_argument_is_refused_without_its_value(arguments: Any, why: str) -> None:
     with pytest.raises(InvalidArguments, match=why) as caught:
         await get(prompt(review), **arguments)
     assert "secret" not in str(caught.value)
@@ -137,7 +140,8 @@ async def test_what_is_no_message_is_an_error_for_the_operator() -> None:
         await get(prompt(handler))
 
 
-def test_m36_a_prompts_name_has_a_tools_form() -> None:
+@pytest.mark.rule("M36")
+def test_a_prompts_name_has_a_tools_form() -> None:
     with pytest.raises(DeclarationError, match="1 to 128"):
         prompt(review, name="no spaces")
 
@@ -162,21 +166,24 @@ class Completing:
         self.argument, self.value, self.context = argument, value, context
 
 
-async def test_m48_a_completer_offers_values() -> None:
+@pytest.mark.rule("M48")
+async def test_a_completer_offers_values() -> None:
     async def titles(typed: str) -> list[str]:
         return [title for title in ("Emma", "Persuasion") if title.startswith(typed)]
 
     assert await complete(titles, "E") == {"values": ["Emma"]}
 
 
-async def test_m48_a_completer_sees_what_is_settled_and_the_call() -> None:
+@pytest.mark.rule("M48")
+async def test_a_completer_sees_what_is_settled_and_the_call() -> None:
     def titles(typed: str, settled: dict[str, str], ctx: Context) -> list[str]:
         return [typed, settled["words"], str(ctx.principal.subject)]
 
     assert await complete(titles, "E", words="7") == {"values": ["E", "7", "None"]}
 
 
-async def test_m48_more_than_100_values_are_cut_and_said() -> None:
+@pytest.mark.rule("M48")
+async def test_more_than_100_values_are_cut_and_said() -> None:
     async def titles(typed: str) -> list[str]:
         return [str(number) for number in range(150)]
 
@@ -184,15 +191,17 @@ async def test_m48_more_than_100_values_are_cut_and_said() -> None:
     assert (len(offered["values"]), offered["total"], offered["hasMore"]) == (100, 150, True)
 
 
-async def test_m48_a_completer_may_say_how_many_there_are() -> None:
+@pytest.mark.rule("M48")
+async def test_a_completer_may_say_how_many_there_are() -> None:
     async def titles(typed: str) -> Completion:
         return Completion(values=["Emma"], total=7, has_more=True)
 
     assert await complete(titles, "") == {"values": ["Emma"], "total": 7, "hasMore": True}
 
 
+@pytest.mark.rule("M48")
 @pytest.mark.parametrize("value", [[1], "Emma"])
-async def test_m48_what_is_no_list_of_texts_is_an_error_for_the_operator(value: Any) -> None:
+async def test_what_is_no_list_of_texts_is_an_error_for_the_operator(value: Any) -> None:
     async def titles(typed: str) -> Any:
         return value
 
@@ -200,7 +209,8 @@ async def test_m48_what_is_no_list_of_texts_is_an_error_for_the_operator(value: 
         await complete(titles, "")
 
 
-def test_m48_the_definition_says_which_arguments_have_a_completer() -> None:
+@pytest.mark.rule("M48")
+def test_the_definition_says_which_arguments_have_a_completer() -> None:
     app = prompt(review)
     before = completed(app).definition.digest
     app.completion("review", "title")(lambda typed: [])
@@ -209,7 +219,8 @@ def test_m48_the_definition_says_which_arguments_have_a_completer() -> None:
     assert app.manifest().named[0].definition.completes == ("title",)
 
 
-async def test_m48_a_templates_variable_is_completed_by_its_text_or_function() -> None:
+@pytest.mark.rule("M48")
+async def test_a_templates_variable_is_completed_by_its_text_or_function() -> None:
     app = App("test", version="1")
 
     @app.resource("library://books/{book}/{page}")
@@ -224,7 +235,8 @@ async def test_m48_a_templates_variable_is_completed_by_its_text_or_function() -
     assert (await handler.answer(Request(completing=asked), Context())).fields() == {"completion": {"values": ["2"]}}
 
 
-async def test_m48_an_argument_without_completer_is_refused() -> None:
+@pytest.mark.rule("M48")
+async def test_an_argument_without_completer_is_refused() -> None:
     with pytest.raises(InvalidArguments):
         await completed(prompt(review)).answer(Request(completing=Completing("title", "", {})), Context())
 
@@ -241,6 +253,7 @@ async def three(typed: str, settled: dict[str, str], more: str) -> list[str]:
     return []
 
 
+@pytest.mark.rule("M48")
 @pytest.mark.parametrize(
     ("of", "argument", "handler", "why"),
     [
@@ -251,13 +264,14 @@ async def three(typed: str, settled: dict[str, str], more: str) -> list[str]:
         (review, "title", three, "takes the typed text"),
     ],
 )
-def test_m48_a_completer_of_nothing_is_refused(of: Any, argument: str, handler: Any, why: str) -> None:
+def test_a_completer_of_nothing_is_refused(of: Any, argument: str, handler: Any, why: str) -> None:
     app = prompt(review)
     with pytest.raises(DeclarationError, match=why):
         app.completion(of, argument)(handler)
 
 
-def test_m48_an_argument_has_one_completer() -> None:
+@pytest.mark.rule("M48")
+def test_an_argument_has_one_completer() -> None:
     app = prompt(review)
     app.completion(review, "title")(titles)
     with pytest.raises(DeclarationError, match="completed by"):

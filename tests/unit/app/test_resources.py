@@ -138,22 +138,26 @@ async def test_what_is_no_json_is_an_error_for_the_operator(value: Any) -> None:
         await read(resource(returning(Any, value)), "library://books")
 
 
-async def test_m42_none_is_that_there_is_nothing() -> None:
+@pytest.mark.rule("M42")
+async def test_none_is_that_there_is_nothing() -> None:
     with pytest.raises(NotFound):
         await read(resource(returning(Book | None, None)), "library://books")
 
 
-async def test_m42_an_empty_list_of_contents_is_that_there_is_nothing() -> None:
+@pytest.mark.rule("M42")
+async def test_an_empty_list_of_contents_is_that_there_is_nothing() -> None:
     with pytest.raises(NotFound):
         await read(resource(returning(list[TextResourceContents], [])), "library://books")
 
 
-async def test_m43_a_blob_is_base64() -> None:
+@pytest.mark.rule("M43")
+async def test_a_blob_is_base64() -> None:
     with pytest.raises(OutputError, match="Base64"):
         await read(resource(returning(Any, BlobResourceContents(uri="library://b", blob="x"))), "library://books")
 
 
-async def test_m42_variables_are_parsed_to_their_types() -> None:
+@pytest.mark.rule("M42")
+async def test_variables_are_parsed_to_their_types() -> None:
     seen: list[Any] = []
 
     def book(number: int, day: dt.date, ctx: Context) -> str:
@@ -165,8 +169,9 @@ async def test_m42_variables_are_parsed_to_their_types() -> None:
     assert seen == [7, dt.date(2026, 1, 31), True]
 
 
+@pytest.mark.rule("M42")
 @pytest.mark.parametrize("uri", ["library://books/one", "library://books/", "library://books/1/2", "other://books/1"])
-async def test_m42_a_variable_that_does_not_parse_is_not_found_and_no_handler_runs(uri: str) -> None:
+async def test_a_variable_that_does_not_parse_is_not_found_and_no_handler_runs(uri: str) -> None:
     ran = []
 
     async def book(number: int) -> str:
@@ -178,6 +183,7 @@ async def test_m42_a_variable_that_does_not_parse_is_not_found_and_no_handler_ru
     assert ran == []
 
 
+@pytest.mark.rule("M43")
 @pytest.mark.parametrize(
     ("template", "uri"),
     [
@@ -191,7 +197,7 @@ async def test_m42_a_variable_that_does_not_parse_is_not_found_and_no_handler_ru
         ("notes://{path}", "notes://..%2Fsecrets"),
     ],
 )
-async def test_m43_no_value_leads_out_of_its_folder(template: str, uri: str) -> None:
+async def test_no_value_leads_out_of_its_folder(template: str, uri: str) -> None:
     async def handler(path: str) -> str:
         return path
 
@@ -199,7 +205,8 @@ async def test_m43_no_value_leads_out_of_its_folder(template: str, uri: str) -> 
         await read(resource(handler, template), uri)
 
 
-async def test_m43_a_path_below_the_folder_is_fine() -> None:
+@pytest.mark.rule("M43")
+async def test_a_path_below_the_folder_is_fine() -> None:
     async def handler(path: str) -> str:
         return path
 
@@ -215,6 +222,7 @@ async def numbered(number: int) -> str:
     return str(number)
 
 
+@pytest.mark.rule("M43")
 @pytest.mark.parametrize(
     ("handler", "uri", "options", "why"),
     [
@@ -234,7 +242,7 @@ async def numbered(number: int) -> str:
         pytest.param(plain, "library://books", {"only_for": ["acme"]}, "only_for", id="only_for"),
     ],
 )
-def test_m43_a_bad_declaration_is_refused_and_named(
+def test_a_bad_declaration_is_refused_and_named(
     handler: Callable[..., Any], uri: str, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(DeclarationError, match=why) as caught:
@@ -242,7 +250,8 @@ def test_m43_a_bad_declaration_is_refused_and_named(
     assert caught.value.site is not None
 
 
-def test_m43_https_is_warned_of() -> None:
+@pytest.mark.rule("M43")
+def test_https_is_warned_of() -> None:
     with pytest.warns(DeclarationWarning, match="https"):
         resource(plain, "https://example.com/books")
     with warnings.catch_warnings():

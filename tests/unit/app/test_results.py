@@ -91,6 +91,7 @@ async def test_text_and_blocks_are_content_without_a_schema(
     assert "outputSchema" not in declare(returning(annotation, value)).definition.wire
 
 
+@pytest.mark.rule("M38")
 @pytest.mark.parametrize(
     ("annotation", "value", "structured", "text"),
     [
@@ -121,7 +122,7 @@ async def test_text_and_blocks_are_content_without_a_schema(
         pytest.param(Any, Book(title="é"), {"title": "é", "pages": 0, "is_long": False}, None, id="anything: model"),
     ],
 )
-async def test_m38_data_is_structured_and_repeated_as_text(
+async def test_data_is_structured_and_repeated_as_text(
     call: Call, annotation: Any, value: Any, structured: Any, text: str | None
 ) -> None:
     outcome = await call(returning(annotation, value))
@@ -153,6 +154,7 @@ async def test_structured_false_sends_data_as_text_alone(call: Call, declare: De
     assert "outputSchema" not in declare(returning(Book, None), structured=False).definition.wire
 
 
+@pytest.mark.rule("M39")
 @pytest.mark.parametrize(
     ("annotation", "value", "match"),
     [
@@ -172,7 +174,7 @@ async def test_structured_false_sends_data_as_text_alone(call: Call, declare: De
         pytest.param(list[ContentBlock], [5], "list", id="no block"),
     ],
 )
-async def test_m39_what_breaks_the_declaration_is_an_output_error(
+async def test_what_breaks_the_declaration_is_an_output_error(
     call: Call, annotation: Any, value: Any, match: str
 ) -> None:
     with pytest.raises(OutputError, match=match):
@@ -218,7 +220,8 @@ async def test_an_outcome_without_content_repeats_its_data(call: Call) -> None:
     assert outcome.structured is None
 
 
-async def test_m39_an_outcome_is_held_to_the_output_schema(call: Call) -> None:
+@pytest.mark.rule("M39")
+async def test_an_outcome_is_held_to_the_output_schema(call: Call) -> None:
     schema = {"type": "object", "required": ["a"]}
     with pytest.raises(OutputError, match="a: is required"):
         await call(returning(Outcome, Outcome(structured={})), output_schema=schema)
@@ -226,7 +229,8 @@ async def test_m39_an_outcome_is_held_to_the_output_schema(call: Call) -> None:
         await call(returning(Outcome, Outcome([TEXT])), output_schema=schema)
 
 
-async def test_m39_an_error_may_break_the_output_schema(call: Call) -> None:
+@pytest.mark.rule("M39")
+async def test_an_error_may_break_the_output_schema(call: Call) -> None:
     schema = {"type": "object", "required": ["a"]}
     plain = await call(returning(Outcome, Outcome([TEXT], is_error=True)), output_schema=schema)
     assert plain.fields() == {"content": [{"type": "text", "text": "hello"}], "isError": True}

@@ -87,7 +87,7 @@ def lambda_of(echo: Callable[[Any], Awaitable[Any]], annotation: Any) -> Any:
     return wrapped
 
 
-@pytest.mark.rule("M88")
+@pytest.mark.rule("D18", "M88")
 @pytest.mark.parametrize(
     ("annotation", "sent", "received"),
     [
@@ -119,7 +119,7 @@ def lambda_of(echo: Callable[[Any], Awaitable[Any]], annotation: Any) -> Any:
         pytest.param(AnyUrl, "https://example.com/a%20b", AnyUrl("https://example.com/a%20b"), id="an address"),
     ],
 )
-async def test_d18_a_value_arrives_as_its_type_and_returns_as_it_came(
+async def test_a_value_arrives_as_its_type_and_returns_as_it_came(
     call: Call, annotation: Any, sent: Any, received: Any
 ) -> None:
     found, returned = await round_trip(call, annotation, sent)
@@ -127,7 +127,7 @@ async def test_d18_a_value_arrives_as_its_type_and_returns_as_it_came(
     assert returned == sent
 
 
-@pytest.mark.rule("M88")
+@pytest.mark.rule("D18", "M88")
 @pytest.mark.parametrize(
     ("annotation", "value", "why"),
     [
@@ -150,9 +150,7 @@ async def test_d18_a_value_arrives_as_its_type_and_returns_as_it_came(
         pytest.param(AnyUrl, "http://a b", "must be a URI", id="a space"),
     ],
 )
-async def test_d18_a_value_in_another_form_is_refused_in_words(
-    call: Call, annotation: Any, value: Any, why: str
-) -> None:
+async def test_a_value_in_another_form_is_refused_in_words(call: Call, annotation: Any, value: Any, why: str) -> None:
     with pytest.raises(InvalidArguments, match=why):
         await round_trip(call, annotation, value)
 
@@ -182,6 +180,7 @@ def test_the_schema_says_the_form(declare: Declare, annotation: Any, schema: dic
     assert wire["outputSchema"]["items"] == schema
 
 
+@pytest.mark.rule("M39")
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -189,7 +188,7 @@ def test_the_schema_says_the_form(declare: Declare, annotation: Any, schema: dic
         pytest.param(list[AnyUrl], [AnyUrl("http://example.com/?a|b")], id="an address that RFC 3986 does not know"),
     ],
 )
-async def test_m39_a_result_that_breaks_its_format_is_an_error(call: Call, annotation: Any, value: Any) -> None:
+async def test_a_result_that_breaks_its_format_is_an_error(call: Call, annotation: Any, value: Any) -> None:
     async def give() -> Any:
         return value
 
@@ -258,7 +257,8 @@ async def test_a_prompt_reads_bytes_from_base64() -> None:
         await app.prompts["show"].answer(Request({"data": "?"}), Context())
 
 
-async def test_k13_a_sanitizer_of_a_task_gets_the_bytes_back(declare: Declare) -> None:
+@pytest.mark.rule("K13")
+async def test_a_sanitizer_of_a_task_gets_the_bytes_back(declare: Declare) -> None:
     seen = []
 
     async def give() -> Picture:
@@ -282,7 +282,8 @@ async def test_a_step_may_return_bytes() -> None:
     assert await run_step(NOBODY, "load", load, (), None) == RAW
 
 
-def test_m54_a_form_has_no_bytes() -> None:
+@pytest.mark.rule("M54")
+def test_a_form_has_no_bytes() -> None:
     class Upload(BaseModel):
         data: bytes
 

@@ -112,7 +112,7 @@ SHOWN: list[tuple[Callable[..., Any], set[str], set[str]]] = [
 
 @pytest.mark.rule("D16")
 @pytest.mark.parametrize(("handler", "asks", "may_ask"), SHOWN, ids=lambda each: getattr(each, "__name__", ""))
-def test_d16_a_declaration_has_the_questions_of_its_own_code(
+def test_a_declaration_has_the_questions_of_its_own_code(
     handler: Callable[..., Any], asks: set[str], may_ask: set[str]
 ) -> None:
     app = App("test", version="1")
@@ -121,7 +121,8 @@ def test_d16_a_declaration_has_the_questions_of_its_own_code(
     assert (set(definition.asks), set(definition.may_ask)) == (asks, may_ask)
 
 
-def test_d16_what_the_author_says_of_a_question_stays() -> None:
+@pytest.mark.rule("D16")
+def test_what_the_author_says_of_a_question_stays() -> None:
     app = App("test", version="1")
     app.tool(may_ask={"elicitation.form"})(form)
     app.tool(asks={"sampling.tools"})(model)
@@ -132,7 +133,8 @@ def test_d16_what_the_author_says_of_a_question_stays() -> None:
     assert app.tools["other"].definition.asks == ("elicitation.form", "roots")
 
 
-def test_d16_prompts_and_resources_ask_as_tools_do() -> None:
+@pytest.mark.rule("D16")
+def test_prompts_and_resources_ask_as_tools_do() -> None:
     app = App("test", version="1")
 
     @app.prompt()
@@ -147,7 +149,8 @@ def test_d16_prompts_and_resources_ask_as_tools_do() -> None:
     assert app.reads["test://x"].definition.asks == ("roots",)
 
 
-def test_m50_a_list_that_asks_is_refused_at_its_declaration() -> None:
+@pytest.mark.rule("M50")
+def test_a_list_that_asks_is_refused_at_its_declaration() -> None:
     app = App("test", version="1")
     with pytest.raises(DeclarationError, match="a list asks nothing"):
 
@@ -157,7 +160,8 @@ def test_m50_a_list_that_asks_is_refused_at_its_declaration() -> None:
             return []
 
 
-def test_d16_code_without_a_source_shows_nothing() -> None:
+@pytest.mark.rule("D16")
+def test_code_without_a_source_shows_nothing() -> None:
     made: dict[str, Any] = {"Context": Context, "FORM": FORM}
     exec("async def unseen(ctx: Context):\n    await ctx.elicit('Where?', FORM)", made)
     app = App("test", version="1")

@@ -58,6 +58,7 @@ async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
     assert short.expires == pytest.approx(time.time() + 30, abs=5)
 
 
+@pytest.mark.rule("D10")
 @pytest.mark.parametrize(
     ("given", "taken"),
     [
@@ -67,15 +68,16 @@ async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
     ],
 )
 @pytest.mark.parametrize("with_seconds", [True, False])
-async def test_d10_a_client_that_speaks_for_nobody_else_is_its_own_subject(
+async def test_a_client_that_speaks_for_nobody_else_is_its_own_subject(
     given: Principal, taken: Principal, *, with_seconds: bool
 ) -> None:
     assert (await returning((given, 30) if with_seconds else given)).principal == taken
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize("given", [Principal(), Principal(tenant="acme"), Principal(subject="", scopes=("admin",))])
 @pytest.mark.parametrize("with_seconds", [True, False])
-async def test_n7_whoever_has_no_name_is_refused(given: Principal, *, with_seconds: bool) -> None:
+async def test_whoever_has_no_name_is_refused(given: Principal, *, with_seconds: bool) -> None:
     with pytest.raises(CredentialRefused, match="neither a subject nor a client"):
         await returning((given, 30) if with_seconds else given)
 
@@ -85,8 +87,9 @@ async def test_none_is_nobody() -> None:
         await custom().verify("unknown", "mcp", "r")
 
 
+@pytest.mark.rule("N7")
 @pytest.mark.parametrize("token", ["slow", "broken"])
-async def test_n7_it_never_admits_by_failing_and_its_words_are_not_told(token: str) -> None:
+async def test_it_never_admits_by_failing_and_its_words_are_not_told(token: str) -> None:
     with pytest.raises(CredentialUnchecked) as raised:
         await custom().verify(token, "mcp", "r")
     assert token not in f"{raised.value} {CAPTURE.entries}"

@@ -51,6 +51,7 @@ def test_callers_with_credentials_may_come_from_anywhere() -> None:
     assert refuse_exposed("0.0.0.0:8000", "static", allow_anonymous=False) is None
 
 
+@pytest.mark.rule("M61")
 @pytest.mark.parametrize(
     ("bind", "mode", "public_url", "is_fine"),
     [
@@ -60,7 +61,7 @@ def test_callers_with_credentials_may_come_from_anywhere() -> None:
         ("0.0.0.0:8000", "none", "", True),
     ],
 )
-def test_m61_tokens_from_elsewhere_need_a_name_that_they_are_for(
+def test_tokens_from_elsewhere_need_a_name_that_they_are_for(
     bind: str, mode: str, public_url: str, is_fine: bool
 ) -> None:
     sentence = refuse_nameless(bind, mode, public_url)

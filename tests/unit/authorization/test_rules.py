@@ -28,7 +28,8 @@ def test_mode_none_admits_everyone_as_nobody_in_particular() -> None:
     assert (admitted.lasts, admitted.reason) == (10.0, None)
 
 
-def test_d10_a_principal_is_subject_client_tenant_and_scopes() -> None:
+@pytest.mark.rule("D10")
+def test_a_principal_is_subject_client_tenant_and_scopes() -> None:
     verified = read(org="acme")
     assert verified.principal == Principal(subject="ann", client="app", tenant="acme", scopes=("read", "write"))
     assert (verified.expires, verified.issued) == (200, 100)
@@ -47,11 +48,13 @@ def test_claims_are_named_as_issuers_name_them(changes: dict[str, Any], principa
     assert read(**changes).principal == principal
 
 
+@pytest.mark.rule("M61")
 @pytest.mark.parametrize("audience", [RESOURCE, f"{RESOURCE}/", ["https://other.example", f"{RESOURCE}/"]])
-def test_m61_the_audience_matches_with_and_without_a_slash(audience: Any) -> None:
+def test_the_audience_matches_with_and_without_a_slash(audience: Any) -> None:
     assert read(aud=audience).principal.subject == "ann"
 
 
+@pytest.mark.rule("M61")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -76,7 +79,7 @@ def test_m61_the_audience_matches_with_and_without_a_slash(audience: Any) -> Non
     ],
     ids=ascii,
 )
-def test_m61_a_token_for_others_or_without_an_end_admits_nobody(changes: dict[str, Any]) -> None:
+def test_a_token_for_others_or_without_an_end_admits_nobody(changes: dict[str, Any]) -> None:
     with pytest.raises(CredentialRefused):
         read(**changes)
 
@@ -85,7 +88,8 @@ def test_a_scope_that_no_header_can_carry_is_no_scope() -> None:
     assert scopes_of({"scope": 'a b"c d\\e f\ng'}) == ("a",)
 
 
-def test_m64_scopes_bring_others_with_them_to_any_depth() -> None:
+@pytest.mark.rule("M64")
+def test_scopes_bring_others_with_them_to_any_depth() -> None:
     implies = {"admin": ("write",), "write": ("read",), "read": ("admin",)}
     assert expanded(("admin",), implies) == ("admin", "read", "write")
     assert expanded(("other",), implies) == ("other",)
@@ -98,7 +102,8 @@ def test_a_verdict_ends_with_its_credential() -> None:
         admit(ANN, at=200.0, lasts=10.0, revoked=None)
 
 
-def test_s2_an_admission_says_how_long_its_credential_is_good() -> None:
+@pytest.mark.rule("S2")
+def test_an_admission_says_how_long_its_credential_is_good() -> None:
     """One that has no end is good for a day, which is as long as anything goes by it."""
     assert admit(ANN, at=100.0, lasts=10.0, revoked=None).good_for == 100.0
     assert admit(Verified(ANN.principal), at=100.0, lasts=10.0, revoked=None).good_for == 86_400.0

@@ -31,7 +31,8 @@ issued = 1000
 """
 
 
-async def test_m61_a_listed_token_is_its_entry_for_its_audience_alone() -> None:
+@pytest.mark.rule("M61")
+async def test_a_listed_token_is_its_entry_for_its_audience_alone() -> None:
     static = StaticVerifier(TOML)
     verified = await static.verify("secret-of-ann", "mcp", RESOURCE)
     assert verified.principal == Principal(subject="ann", client="app", tenant="acme", scopes=("read",))

@@ -129,7 +129,8 @@ async def test_an_unknown_key_is_fetched_once_in_a_while() -> None:
         assert made.fetched == 2
 
 
-async def test_m85_who_stops_waiting_for_an_unknown_key_does_not_end_its_fetch() -> None:
+@pytest.mark.rule("M85")
+async def test_who_stops_waiting_for_an_unknown_key_does_not_end_its_fetch() -> None:
     """One of many who are asked about together stops soon, and is asked about again by itself."""
     async with issuer() as made, checking(made) as check:
         await check.verify(made.token(RESOURCE))
@@ -142,7 +143,8 @@ async def test_m85_who_stops_waiting_for_an_unknown_key_does_not_end_its_fetch()
         await check.verify(made.token(RESOURCE))
 
 
-async def test_m87_what_is_no_key_set_takes_no_key_away() -> None:
+@pytest.mark.rule("M87")
+async def test_what_is_no_key_set_takes_no_key_away() -> None:
     async with issuer() as made, checking(made, jwks_lasts=0.05) as check:
         await check.verify(made.token(RESOURCE))
         known = check.signed.trusted()
@@ -154,7 +156,8 @@ async def test_m87_what_is_no_key_set_takes_no_key_away() -> None:
         await check.verify(made.token(RESOURCE))
 
 
-async def test_m87_a_key_under_the_name_of_another_is_another() -> None:
+@pytest.mark.rule("M87")
+async def test_a_key_under_the_name_of_another_is_another() -> None:
     async with issuer() as made, checking(made, jwks_lasts=0.05) as check:
         verified = await check.signed.verify(made.token(RESOURCE), "mcp", RESOURCE)
         made.key = Issuer().key
@@ -232,7 +235,8 @@ async def test_an_issuer_that_is_asked_says_whom_a_token_speaks_for() -> None:
         assert verified.expires is not None
 
 
-async def test_m61_the_audience_is_checked_also_where_the_issuer_vouches_for_the_token() -> None:
+@pytest.mark.rule("M61")
+async def test_the_audience_is_checked_also_where_the_issuer_vouches_for_the_token() -> None:
     async with issuer() as made, asking(made) as introspection:
         with pytest.raises(CredentialRefused, match="audience"):
             await introspection.verify(made.token("https://other.example/mcp"), "mcp", RESOURCE)

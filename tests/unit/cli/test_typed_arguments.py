@@ -98,8 +98,9 @@ def test_a_wrong_value_names_its_argument(pair: str, sentence: str) -> None:
     assert raised.value.problems[0].startswith(sentence)
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
-def test_d18_what_python_takes_for_a_number_and_json_does_not_is_text(text: str) -> None:
+def test_what_python_takes_for_a_number_and_json_does_not_is_text(text: str) -> None:
     assert read_arguments([f"any={text}"], SCHEMA) == {"any": text}
 
 

@@ -24,7 +24,8 @@ NO_TEXT: Any = None
 """A reason that is no text, by a mistake of ours: composing the figures fails by it."""
 
 
-async def test_t24_figures_that_cannot_be_composed_end_no_process(tmp_path: Path) -> None:
+@pytest.mark.rule("T24")
+async def test_figures_that_cannot_be_composed_end_no_process(tmp_path: Path) -> None:
     lines, heard = LogCapture(), list[Incoming]()
     process = Process("edge", ProcessSettings(console=True))
     process.log = captured(lines)

@@ -19,15 +19,17 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.rule("D18")
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), JSON))
-def test_d18_arguments_are_read_as_they_were_written(arguments: dict[str, Any]) -> None:
+def test_arguments_are_read_as_they_were_written(arguments: dict[str, Any]) -> None:
     read = CallBody.read(CallBody(arguments).write())
     assert read.arguments == arguments
     assert read == CallBody(arguments)
 
 
-def test_d18_integers_stay_exact() -> None:
+@pytest.mark.rule("D18")
+def test_integers_stay_exact() -> None:
     assert CallBody.read(CallBody({"a": 2**70, "b": -(2**53) - 1}).write()).arguments == {"a": 2**70, "b": -(2**53) - 1}
 
 
@@ -45,7 +47,8 @@ def test_a_handler_sees_the_principal_that_was_admitted(principal: Principal) ->
     assert CallBody.read(CallBody({}, principal=principal).write()).principal == principal
 
 
-def test_m25_a_handler_sees_what_the_client_said_in_this_request() -> None:
+@pytest.mark.rule("M25")
+def test_a_handler_sees_what_the_client_said_in_this_request() -> None:
     body = CallBody({}, capabilities={"sampling": {}}, client={"name": "inspector", "version": "1"})
     assert CallBody.read(body.write()) == body
 

@@ -15,6 +15,7 @@ from mcpfleet.contracts.hints import (
 )
 
 
+@pytest.mark.rule("S5")
 @pytest.mark.parametrize(
     "uri",
     [
@@ -27,10 +28,11 @@ from mcpfleet.contracts.hints import (
         "a:/..b",
     ],
 )
-def test_s5_a_normalized_uri_is_published(uri: str) -> None:
+def test_a_normalized_uri_is_published(uri: str) -> None:
     check_published(uri)
 
 
+@pytest.mark.rule("S5")
 @pytest.mark.parametrize(
     "uri",
     [
@@ -50,7 +52,7 @@ def test_s5_a_normalized_uri_is_published(uri: str) -> None:
         "a:" + "b" * 2048,
     ],
 )
-def test_s5_another_form_is_an_error_to_the_author(uri: str) -> None:
+def test_another_form_is_an_error_to_the_author(uri: str) -> None:
     with pytest.raises(BadUri):
         check_published(uri)
 

@@ -310,8 +310,9 @@ def test_invariant_9_a_credential_prints_as_stars_and_crosses_the_bus() -> None:
     assert json.loads(admit.model_dump_json())["credential"] == "token"
 
 
+@pytest.mark.rule("M72")
 @pytest.mark.parametrize("task", ["", "t" * 21, "t" * 65, "t" * 31 + ".", "t" * 31 + "\n", "é" * 32])
-def test_m72_a_tasks_id_is_long_and_safe_in_a_header(task: str) -> None:
+def test_a_tasks_id_is_long_and_safe_in_a_header(task: str) -> None:
     with pytest.raises(ValidationError):
         StopTask(id=task)
 
@@ -321,7 +322,8 @@ def test_a_text_with_a_nul_which_no_store_keeps_is_refused() -> None:
         Settle(id=ID, fence=1, status=Status.COMPLETED, end="\x00")
 
 
-def test_d10_a_binding_is_endpoint_subject_client_and_tenant_and_no_token() -> None:
+@pytest.mark.rule("D10")
+def test_a_binding_is_endpoint_subject_client_and_tenant_and_no_token() -> None:
     refreshed = Principal(subject="ann", tenant="acme", scopes=("other",))
     assert Binding.of("mcp", refreshed).digest == OWNER.digest
     others: list[dict[str, Any]] = [{"endpoint": "x"}, {"subject": None}, {"client": "acme"}, {"tenant": None}]
@@ -334,6 +336,7 @@ def test_an_endpoint_is_a_token_of_a_subject(endpoint: str) -> None:
         Admit(endpoint=endpoint)
 
 
+@pytest.mark.rule("D10")
 @pytest.mark.parametrize(
     ("principal", "partition"),
     [
@@ -343,7 +346,7 @@ def test_an_endpoint_is_a_token_of_a_subject(endpoint: str) -> None:
         (Principal(), None),
     ],
 )
-def test_d10_the_partition_is_the_tenant_else_the_client_else_the_subject(
+def test_the_partition_is_the_tenant_else_the_client_else_the_subject(
     principal: Principal, partition: str | None
 ) -> None:
     assert principal.partition == partition

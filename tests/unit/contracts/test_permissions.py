@@ -143,6 +143,7 @@ def test_the_subscriptions_of_an_edge_are_permitted(subject: str) -> None:
     assert any(matches(pattern, f"mcpfleet.{subject}") for pattern in allowed)
 
 
+@pytest.mark.rule("invariant 13")
 @pytest.mark.parametrize("verb", ["publish", "subscribe"])
 @pytest.mark.parametrize("user", USERS)
 def test_a_pools_name_stands_only_in_its_own_users_rules(user: str, verb: str) -> None:

@@ -137,8 +137,9 @@ def test_both_families_have_addresses() -> None:
         pytest.skip("this machine has no IPv6")
 
 
+@pytest.mark.rule("T24")
 @pytest.mark.parametrize("said", [b"", b"GET /livez HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"])
-async def test_t24_the_admin_port_answers_probes_however_many_connections_strangers_hold(said: bytes) -> None:
+async def test_the_admin_port_answers_probes_however_many_connections_strangers_hold(said: bytes) -> None:
     """A process whose probes fail is restarted, and its calls end with it."""
     async with served(process()) as client:
         host, port = client.base_url.host, client.base_url.port
@@ -151,7 +152,8 @@ async def test_t24_the_admin_port_answers_probes_however_many_connections_strang
             writer.close()
 
 
-def test_t24_a_burst_of_connections_makes_no_probe_wait_to_be_let_in() -> None:
+@pytest.mark.rule("T24")
+def test_a_burst_of_connections_makes_no_probe_wait_to_be_let_in() -> None:
     """Where the system has no place for it, it tries again after one second, three and seven."""
     with admin.listen("127.0.0.1:0") as listening, contextlib.ExitStack() as strangers:
         for _ in range(400):
@@ -182,8 +184,9 @@ SPOKEN = {
 }
 
 
+@pytest.mark.rule("T39")
 @pytest.mark.parametrize("name", SPOKEN)
-async def test_t39_a_connection_to_the_admin_port_has_one_answer_whatever_is_sent(name: str) -> None:
+async def test_a_connection_to_the_admin_port_has_one_answer_whatever_is_sent(name: str) -> None:
     """Floods of HTTP/2, and of requests behind a request, held the loop of a service for seconds."""
     said, status = SPOKEN[name]
     async with served(process()) as client:
@@ -197,7 +200,8 @@ async def test_t39_a_connection_to_the_admin_port_has_one_answer_whatever_is_sen
     writer.close()
 
 
-async def test_t39_a_late_head_on_the_admin_port_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("T39")
+async def test_a_late_head_on_the_admin_port_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then keeps no connection."""
     monkeypatch.setattr(admin_connection, "_HEAD_WITHIN", 0.3)
     async with served(process()) as client:
@@ -208,7 +212,8 @@ async def test_t39_a_late_head_on_the_admin_port_is_refused(monkeypatch: pytest.
         writer.close()
 
 
-async def test_t39_who_does_not_read_an_answer_of_the_admin_port_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("T39")
+async def test_who_does_not_read_an_answer_of_the_admin_port_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that nobody reads keeps neither its text nor its connection."""
     monkeypatch.setattr(admin_connection, "_WRITE_WITHIN", 0.3)
     pages = Pages()

@@ -100,6 +100,7 @@ def test_pythons_warnings_are_lines_too(capsys: pytest.CaptureFixture[str]) -> N
         logging.captureWarnings(False)
 
 
+@pytest.mark.rule("invariant 9")
 def test_nothing_secret_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     """Secrets print as stars, addresses lose their password, tracebacks show no variables."""
     logs.configure("json", "info", {})

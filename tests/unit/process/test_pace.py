@@ -41,7 +41,8 @@ class Sink:
         return True
 
 
-def test_t23_the_first_lines_of_a_kind_are_written_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.rule("T23")
+def test_the_first_lines_of_a_kind_are_written_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """Through logging as a process has it; what was left out is told at the latest when the process ends."""
     logs.configure("json", "info", {})
     log = logs.logger("edge", "feedface")
@@ -57,7 +58,8 @@ def test_t23_the_first_lines_of_a_kind_are_written_and_the_others_counted(capsys
     assert "call_site" not in lines[-1]
 
 
-def test_t23_a_count_is_told_when_the_flood_is_over() -> None:
+@pytest.mark.rule("T23")
+def test_a_count_is_told_when_the_flood_is_over() -> None:
     sink = Sink(period=0.05)
     assert [sink.say("expired call") for _ in range(100)].count(True) == AT_ONCE
     assert sink.has_count.wait(5)
@@ -65,7 +67,8 @@ def test_t23_a_count_is_told_when_the_flood_is_over() -> None:
     assert line["count"] == 100 - AT_ONCE
 
 
-def test_t23_a_flood_that_goes_on_is_told_by_its_counts_alone() -> None:
+@pytest.mark.rule("T23")
+def test_a_flood_that_goes_on_is_told_by_its_counts_alone() -> None:
     sink = Sink()
     passed = sum(sink.say("expired call") for _ in range(100))
     for _ in range(3):
@@ -77,12 +80,14 @@ def test_t23_a_flood_that_goes_on_is_told_by_its_counts_alone() -> None:
     assert len(sink.counts) == 4
 
 
-def test_t23_lines_are_written_at_once_again_after_a_quiet_period() -> None:
+@pytest.mark.rule("T23")
+def test_lines_are_written_at_once_again_after_a_quiet_period() -> None:
     sink = Sink(period=0.0)
     assert all(sink.say("expired call") for _ in range(100))
 
 
-def test_t23_tools_and_levels_make_kinds_and_names_by_strangers_do_not() -> None:
+@pytest.mark.rule("T23")
+def test_tools_and_levels_make_kinds_and_names_by_strangers_do_not() -> None:
     sink = Sink()
     assert [sink.say("handler failed", tool="a") for _ in range(20)].count(True) == AT_ONCE
     assert sink.say("handler failed", tool="b")
@@ -91,7 +96,8 @@ def test_t23_tools_and_levels_make_kinds_and_names_by_strangers_do_not() -> None
     assert not sink.say("handler failed", tool="a", subject="another")
 
 
-def test_t23_kinds_are_bounded() -> None:
+@pytest.mark.rule("T23")
+def test_kinds_are_bounded() -> None:
     """A text that has a stranger's words in it, by a mistake of ours, costs neither memory nor lines without end."""
     sink = Sink()
     passed = sum(sink.say(f"made up {number}") for number in range(10 * KINDS))
@@ -101,7 +107,8 @@ def test_t23_kinds_are_bounded() -> None:
     assert len(sink.pace._kinds) <= KINDS + 1
 
 
-def test_t23_a_librarys_lines_are_one_kind_for_each_place_that_logs(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.rule("T23")
+def test_a_librarys_lines_are_one_kind_for_each_place_that_logs(capsys: pytest.CaptureFixture[str]) -> None:
     """Their texts may quote a stranger."""
     logs.configure("json", "info", {})
     for number in range(100):
@@ -116,7 +123,8 @@ def test_t23_a_librarys_lines_are_one_kind_for_each_place_that_logs(capsys: pyte
     assert len(lines) == len(ours) + 100
 
 
-def test_t23_the_exact_count_is_told_whichever_threads_log() -> None:
+@pytest.mark.rule("T23")
+def test_the_exact_count_is_told_whichever_threads_log() -> None:
     sink = Sink(period=0.001)
     passed = [0] * 8
 
@@ -132,7 +140,8 @@ def test_t23_the_exact_count_is_told_whichever_threads_log() -> None:
     assert sum(passed) + sum(line["count"] for line in sink.counts) == 16_000
 
 
-def test_t23_a_flood_does_not_push_other_lines_off_the_console() -> None:
+@pytest.mark.rule("T23")
+def test_a_flood_does_not_push_other_lines_off_the_console() -> None:
     logs.configure("json", "info", {})
     log = logs.logger("edge", "cafecafecafecafe")
     log.error("no caller admitted")

@@ -23,7 +23,8 @@ os._exit(0)
 """
 
 
-def test_t24_a_report_that_fails_is_logged_and_the_next_is_tried() -> None:
+@pytest.mark.rule("T24")
+def test_a_report_that_fails_is_logged_and_the_next_is_tried() -> None:
     lines = LogCapture()
     for _ in range(2):
         with reporting(captured(lines), "figures"):
@@ -39,7 +40,8 @@ async def test_cancellation_passes_through_a_report() -> None:
     assert lines.entries == []
 
 
-async def test_t24_nobody_needs_to_hear_that_a_process_is_ready(child: Any) -> None:
+@pytest.mark.rule("T24")
+async def test_nobody_needs_to_hear_that_a_process_is_ready(child: Any) -> None:
     """The program that started it may have closed its end."""
     async with child(WITHOUT_READER) as process:
         assert (await process.until("report failed"))["report"] == "ready"
@@ -47,7 +49,8 @@ async def test_t24_nobody_needs_to_hear_that_a_process_is_ready(child: Any) -> N
         assert await process.ended() == 0
 
 
+@pytest.mark.rule("T24")
 @pytest.mark.parametrize("error", [OSError("x"), ValueError("x"), RuntimeError("can't start new thread")])
-def test_t24_whatever_a_report_raises_is_held(error: Exception) -> None:
+def test_whatever_a_report_raises_is_held(error: Exception) -> None:
     with reporting(captured(LogCapture()), "figures"):
         raise error

@@ -60,13 +60,15 @@ def raised(error: BaseException) -> StoreError:
     return caught.value
 
 
+@pytest.mark.rule("K23")
 @pytest.mark.parametrize("kind", [*ASYNCPG, *SQLITE, *SYSTEM], ids=lambda kind: kind.__name__)
-async def test_k23_every_error_of_a_driver_is_one_of_the_stores_kinds(kind: type[BaseException]) -> None:
+async def test_every_error_of_a_driver_is_one_of_the_stores_kinds(kind: type[BaseException]) -> None:
     assert isinstance(raised(made(kind)), StoreUnreachable | StoreBusy | StoreRefused)
 
 
+@pytest.mark.rule("K23")
 @pytest.mark.parametrize("kind", ALCHEMY, ids=lambda kind: kind.__name__)
-async def test_k23_every_error_of_sqlalchemy_is_one_of_the_stores_kinds(kind: Any) -> None:
+async def test_every_error_of_sqlalchemy_is_one_of_the_stores_kinds(kind: Any) -> None:
     if issubclass(kind, exc.StatementError):
         for orig in (*ADAPTER, *SQLITE):
             inner: Any = made(orig)
@@ -77,7 +79,8 @@ async def test_k23_every_error_of_sqlalchemy_is_one_of_the_stores_kinds(kind: An
         assert isinstance(raised(made(kind)), StoreUnreachable | StoreBusy | StoreRefused)
 
 
-def test_k23_no_class_of_a_driver_is_forgotten() -> None:
+@pytest.mark.rule("K23")
+def test_no_class_of_a_driver_is_forgotten() -> None:
     """The lists above are what the drivers export, by what they need to know of each."""
     assert len(ASYNCPG) > 200
     assert {asyncpg.InternalClientError, asyncpg.InterfaceError, asyncpg.PostgresError} <= set(ASYNCPG)
@@ -85,6 +88,7 @@ def test_k23_no_class_of_a_driver_is_forgotten() -> None:
     assert {exc.PendingRollbackError, exc.ResourceClosedError, exc.TimeoutError} <= set(ALCHEMY)
 
 
+@pytest.mark.rule("K23")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -107,11 +111,12 @@ def test_k23_no_class_of_a_driver_is_forgotten() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-async def test_k23_each_kind_says_whether_it_passes_by_itself(error: Exception, kind: type[StoreError]) -> None:
+async def test_each_kind_says_whether_it_passes_by_itself(error: Exception, kind: type[StoreError]) -> None:
     assert type(raised(error)) is kind
 
 
-async def test_k23_a_cancellation_stays_one_and_a_mistake_of_ours_too() -> None:
+@pytest.mark.rule("K23")
+async def test_a_cancellation_stays_one_and_a_mistake_of_ours_too() -> None:
     async def work() -> None:
         with translated("x"):
             await asyncio.sleep(60)
@@ -125,6 +130,7 @@ async def test_k23_a_cancellation_stays_one_and_a_mistake_of_ours_too() -> None:
         _ = 1 / 0
 
 
+@pytest.mark.rule("K24")
 @pytest.mark.parametrize(
     ("error", "refuses"),
     [
@@ -143,5 +149,5 @@ async def test_k23_a_cancellation_stays_one_and_a_mistake_of_ours_too() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_k24_only_a_databases_own_word_makes_a_failed_commit_certain(error: Exception, refuses: bool) -> None:
+def test_only_a_databases_own_word_makes_a_failed_commit_certain(error: Exception, refuses: bool) -> None:
     assert is_refusal(error) is refuses

@@ -21,6 +21,7 @@ def change(before: Session, **wanted: Any) -> Session | None:
     return changed(before, ChangeSession(session="0" * 32, owner="1" * 32, **wanted), 2)
 
 
+@pytest.mark.rule("N10")
 @pytest.mark.parametrize(
     ("before", "wanted", "after"),
     [
@@ -37,12 +38,13 @@ def change(before: Session, **wanted: Any) -> Session | None:
         ((A,), {"opened": B, "closed": A}, (B,)),
     ],
 )
-def test_n10_a_session_has_two_streams_the_newest_first(
+def test_a_session_has_two_streams_the_newest_first(
     before: tuple[str, ...], wanted: dict[str, Any], after: tuple[str, ...]
 ) -> None:
     assert change(session(streams=before), **wanted) == session(streams=after)
 
 
+@pytest.mark.rule("L11")
 @pytest.mark.parametrize(
     ("before", "wanted", "after"),
     [
@@ -56,7 +58,7 @@ def test_n10_a_session_has_two_streams_the_newest_first(
         ((ONE, TWO), {"subscribe": THREE, "unsubscribe": ONE}, (TWO, THREE)),
     ],
 )
-def test_l11_a_session_subscribes_to_so_many_uris(
+def test_a_session_subscribes_to_so_many_uris(
     before: tuple[str, ...], wanted: dict[str, Any], after: tuple[str, ...] | None
 ) -> None:
     assert change(session(uris=before), **wanted) == (None if after is None else session(uris=after))

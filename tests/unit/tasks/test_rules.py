@@ -20,6 +20,7 @@ def tried(attempts: int = 0, vanished: int = 0, most: int = 10, *, cancelled: bo
     return Attempts(attempts, most, vanished, is_cancelled=cancelled)
 
 
+@pytest.mark.rule("D8")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -29,7 +30,7 @@ def tried(attempts: int = 0, vanished: int = 0, most: int = 10, *, cancelled: bo
         (tried(cancelled=True), CANCELLED),
     ],
 )
-def test_d8_a_holder_that_vanishes_counts(before: Attempts, after: object) -> None:
+def test_a_holder_that_vanishes_counts(before: Attempts, after: object) -> None:
     assert before.vanish(FIRST, MOST) == after
 
 
@@ -114,6 +115,7 @@ def question(key: str, digest: str = D1) -> TaskQuestion:
     return TaskQuestion(key=key, digest=digest, request="{}")
 
 
+@pytest.mark.rule("M70")
 @pytest.mark.parametrize(
     ("questions", "known", "asking"),
     [
@@ -130,7 +132,7 @@ def question(key: str, digest: str = D1) -> TaskQuestion:
         ),
     ],
 )
-def test_m70_what_becomes_of_questions(
+def test_what_becomes_of_questions(
     questions: list[TaskQuestion], known: dict[str, AskedQuestion], asking: AskDecision
 ) -> None:
     assert ask(questions, known) == asking
@@ -144,6 +146,7 @@ def record(state: KeyState = KeyState.RUNNING, *, is_late: bool = False) -> KeyR
     return KeyRecord(arguments=D1, state=state, fence=1, holder="me", is_late=is_late)
 
 
+@pytest.mark.rule("D9")
 @pytest.mark.parametrize(
     ("known", "arguments", "holder", "safe", "outcome"),
     [
@@ -161,7 +164,5 @@ def record(state: KeyState = KeyState.RUNNING, *, is_late: bool = False) -> KeyR
         (record(KeyState.DONE, is_late=True), D1, "you", False, KeyOutcome.REPEAT),
     ],
 )
-def test_d9_what_a_repeat_is_told(
-    known: KeyRecord, arguments: str, holder: str, safe: bool, outcome: KeyOutcome
-) -> None:
+def test_what_a_repeat_is_told(known: KeyRecord, arguments: str, holder: str, safe: bool, outcome: KeyOutcome) -> None:
     assert judge(known, arguments=arguments, holder=holder, again_is_safe=safe) is outcome

@@ -31,7 +31,8 @@ def test_a_histogram_counts_by_inclusive_bounds() -> None:
     assert histogram.read().points == (Point(("search",), 7.65, (2, 1, 1)),)
 
 
-def test_t24_a_metric_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.rule("T24")
+def test_a_metric_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """A scrape gets the others, and the log says what is missing."""
     metrics = Metrics()
     gauge = metrics.gauge("g", "", labels=("pool",))
@@ -59,6 +60,7 @@ def test_a_gauge_is_set_moved_read_and_forgotten() -> None:
     assert gauge.read().points == (Point(("a",), 2), Point(("c",), 9))
 
 
+@pytest.mark.rule("invariant 7")
 def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invariant 7: label sets over the limit are counted together, and nothing is lost from the sum."""
     monkeypatch.setattr(module, "SERIES_LIMIT", 2)

@@ -40,14 +40,16 @@ def names(page: ListPage) -> list[str]:
     return [item["name"] for item in json.loads(b"[" + page.items + b"]")]
 
 
-def test_m34_a_list_is_in_the_order_of_the_names_as_they_were_declared() -> None:
+@pytest.mark.rule("M34")
+def test_a_list_is_in_the_order_of_the_names_as_they_were_declared() -> None:
     tools = [listed("search"), listed("add"), listed("book")]
     page = view(*tools).page("tool", 0, 0)
     assert json.loads(b"[" + page.items + b"]") == [tools[each].definition.wire for each in (1, 2, 0)]
     assert page.following is None
 
 
-def test_m47_a_list_is_cut_into_pages_of_a_size() -> None:
+@pytest.mark.rule("M47")
+def test_a_list_is_cut_into_pages_of_a_size() -> None:
     of = view(*map(listed, "abcde"))
     first = of.page("tool", 2, 0)
     assert (names(first), first.following) == (["a", "b"], 2)
@@ -57,6 +59,7 @@ def test_m47_a_list_is_cut_into_pages_of_a_size() -> None:
     assert (names(third), third.following) == (["e"], None)
 
 
+@pytest.mark.rule("M46")
 @pytest.mark.parametrize(
     ("principal", "scope"),
     [
@@ -68,14 +71,16 @@ def test_m47_a_list_is_cut_into_pages_of_a_size() -> None:
     ],
     ids=["anybody", "subject", "client", "tenant", "scopes"],
 )
-def test_m46_what_somebody_is_told_is_private(principal: Principal, scope: str) -> None:
+def test_what_somebody_is_told_is_private(principal: Principal, scope: str) -> None:
     assert view(listed("search"), principal=principal).scope == scope
 
 
-def test_m46_what_depends_on_a_rule_is_private_for_everybody() -> None:
+@pytest.mark.rule("M46")
+def test_what_depends_on_a_rule_is_private_for_everybody() -> None:
     assert view(listed("search"), listed("secret", only_for=("tenant:acme",))).scope == "private"
 
 
+@pytest.mark.rule("D10")
 @pytest.mark.parametrize(
     ("rule", "fits"),
     [
@@ -88,14 +93,15 @@ def test_m46_what_depends_on_a_rule_is_private_for_everybody() -> None:
         ("planet:mars", False),
     ],
 )
-def test_d10_what_no_rule_gives_a_caller_does_not_exist_for_it(rule: str, fits: bool) -> None:
+def test_what_no_rule_gives_a_caller_does_not_exist_for_it(rule: str, fits: bool) -> None:
     ann = Principal(subject="ann", client="agent-7", tenant="acme")
     of = view(listed("search"), listed("secret", only_for=(rule,)), principal=ann)
     assert (of.find("tool", "secret") is not None) is fits
     assert of.find("tool", "search") is not None
 
 
-def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> None:
+@pytest.mark.rule("D10")
+def test_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> None:
     reader = Principal(subject="ann", scopes=("read",))
     tools = (listed("look", scopes=("read",)), listed("change", scopes=("read", "write")))
     assert names(view(*tools, principal=reader).page("tool", 0, 0)) == ["change", "look"]
@@ -104,6 +110,7 @@ def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> N
     assert names(open_to_all.page("tool", 0, 0)) == ["change", "look"], "nobody is refused, so nothing is hidden"
 
 
+@pytest.mark.rule("D10")
 @pytest.mark.parametrize(
     ("principal", "held"),
     [
@@ -116,9 +123,7 @@ def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> N
         (Principal(scopes=("read",)), False),
     ],
 )
-def test_d10_a_named_caller_needs_the_scopes_and_an_anonymous_one_needs_none(
-    principal: Principal, *, held: bool
-) -> None:
+def test_a_named_caller_needs_the_scopes_and_an_anonymous_one_needs_none(principal: Principal, *, held: bool) -> None:
     assert principal.holds(("read", "write")) is held
 
 
@@ -129,24 +134,27 @@ def test_a_name_leads_to_the_definition_and_its_pool() -> None:
     assert view(listed("search")).find("tool", "find") is None
 
 
-def test_m6_a_tool_knows_which_of_its_arguments_stand_in_headers() -> None:
+@pytest.mark.rule("M6")
+def test_a_tool_knows_which_of_its_arguments_stand_in_headers() -> None:
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     tool = view(listed("search", schema)).find("tool", "search")
     assert tool is not None
     assert tool.mirrored == (Mirrored("mcp-param-region", ("region",)),)
 
 
+@pytest.mark.rule("M33")
 @pytest.mark.parametrize(
     ("tools", "offered"),
     [((listed("search"),), {"tools": {"listChanged": True}, "logging": {}}), ((), {})],
     ids=["tools", "none"],
 )
-def test_m33_an_endpoint_offers_what_was_announced(tools: tuple[Listed, ...], offered: dict[str, Any]) -> None:
+def test_an_endpoint_offers_what_was_announced(tools: tuple[Listed, ...], offered: dict[str, Any]) -> None:
     assert view(*tools).capabilities == offered
     assert json.loads(view(*tools).discover(SERVED, 1))["capabilities"] == offered
 
 
-def test_m29_discover_tells_versions_capabilities_and_instructions() -> None:
+@pytest.mark.rule("M29")
+def test_discover_tells_versions_capabilities_and_instructions() -> None:
     told = json.loads(view(listed("search"), instructions="Search first.").discover(SERVED, 60_000))
     assert told == {
         "_meta": {},
@@ -159,20 +167,23 @@ def test_m29_discover_tells_versions_capabilities_and_instructions() -> None:
     }
 
 
-def test_d15_discover_tells_nothing_that_depends_on_the_caller() -> None:
+@pytest.mark.rule("D15")
+def test_discover_tells_nothing_that_depends_on_the_caller() -> None:
     tools = [listed("search")]
     somebody = view(*tools, principal=Principal(subject="ann", scopes=("read",)))
     assert somebody.discover(SERVED, 1) == view(*tools).discover(SERVED, 1)
 
 
-def test_m42_a_uri_leads_to_the_resource_of_that_name_before_any_template() -> None:
+@pytest.mark.rule("M42")
+def test_a_uri_leads_to_the_resource_of_that_name_before_any_template() -> None:
     one, many = resource("library://books/1"), template("library://books/{book}")
     of = view(many, one)
     found = [of.find_resource(uri) for uri in ("library://books/1", "library://books/2", "library://shelves/1")]
     assert [target and target.listed.digest for target in found] == [one.digest, many.digest, None]
 
 
-def test_m33_resources_prompts_and_completions_are_offered_where_there_are_any() -> None:
+@pytest.mark.rule("M33")
+def test_resources_prompts_and_completions_are_offered_where_there_are_any() -> None:
     assert set(view(template("library://{book}", completes=("book",))).capabilities) == {
         "resources",
         "completions",
@@ -190,7 +201,8 @@ def template(uri: str, **fields: Any) -> Listed:
     return Listed(pool="library", digest=definition.digest, definition=definition)
 
 
-def test_m19_the_server_is_named_as_the_snapshot_names_it() -> None:
+@pytest.mark.rule("M19")
+def test_the_server_is_named_as_the_snapshot_names_it() -> None:
     named = json.loads(b"{" + view(title="The Library").server + b"}")
     assert list(named.values()) == [{"name": "library", "version": "1.2.0", "title": "The Library"}]
 

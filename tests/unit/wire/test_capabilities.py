@@ -9,6 +9,7 @@ import pytest
 from mcpfleet.wire.protocol import missing
 
 
+@pytest.mark.rule("D16")
 @pytest.mark.parametrize(
     ("ask", "capabilities"),
     [
@@ -22,10 +23,11 @@ from mcpfleet.wire.protocol import missing
         ("elicitation.url", {"elicitation": {"url": {}}}),
     ],
 )
-def test_d16_a_capability_that_covers_what_is_asked(ask: str, capabilities: dict[str, Any]) -> None:
+def test_a_capability_that_covers_what_is_asked(ask: str, capabilities: dict[str, Any]) -> None:
     assert missing([ask], capabilities) == []
 
 
+@pytest.mark.rule("D16")
 @pytest.mark.parametrize(
     ("ask", "capabilities"),
     [
@@ -40,12 +42,13 @@ def test_d16_a_capability_that_covers_what_is_asked(ask: str, capabilities: dict
         ("elicitation.url", {"elicitation": {"form": {}}}),
     ],
 )
-def test_d16_a_capability_that_does_not(ask: str, capabilities: dict[str, Any]) -> None:
+def test_a_capability_that_does_not(ask: str, capabilities: dict[str, Any]) -> None:
     """An elicitation capability without modes means forms alone."""
     assert missing([ask], capabilities) == [ask]
 
 
-def test_d16_only_what_is_missing_is_listed_in_the_order_of_the_declaration() -> None:
+@pytest.mark.rule("D16")
+def test_only_what_is_missing_is_listed_in_the_order_of_the_declaration() -> None:
     asks = ["sampling", "roots", "elicitation.url"]
     assert missing(asks, {"roots": {}}) == ["sampling", "elicitation.url"]
     assert missing([], {}) == []

@@ -38,8 +38,9 @@ def test_parameters_and_meta_may_be_absent() -> None:
     assert read(request()) == Envelope(1, "tools/list", {}, {})
 
 
+@pytest.mark.rule("T6")
 @pytest.mark.parametrize("identifier", [1, "1", 0, "", -7, 2**70, 1.5, "\u2028"])
-def test_t6_an_id_keeps_its_type(identifier: Any) -> None:
+def test_an_id_keeps_its_type(identifier: Any) -> None:
     """1 and "1" are two ids."""
     envelope = read(request(id=identifier))
     assert repr(envelope.id) == repr(identifier)
@@ -52,6 +53,7 @@ def test_a_message_without_id_is_a_notification() -> None:
     assert not is_notification(request())
 
 
+@pytest.mark.rule("M8")
 @pytest.mark.parametrize(
     "message",
     [
@@ -68,7 +70,7 @@ def test_a_message_without_id_is_a_notification() -> None:
         pytest.param(request(method=None), id="a method that is null"),
     ],
 )
-def test_m8_what_is_no_single_request_or_notification_is_a_bad_envelope(message: Any) -> None:
+def test_what_is_no_single_request_or_notification_is_a_bad_envelope(message: Any) -> None:
     assert code_of(message) == -32600
 
 
@@ -91,21 +93,25 @@ def test_meta_is_an_object(meta: Any) -> None:
     assert code_of(request(params={"_meta": meta})) == -32602
 
 
+@pytest.mark.rule("M2")
 @pytest.mark.parametrize("message", [{"id": 7}, {"id": 7, "jsonrpc": "1.0"}, {"id": 7, "method": 5}, {"id": 7.0}])
-def test_m2_the_id_is_readable_where_the_rest_is_malformed(message: Any) -> None:
+def test_the_id_is_readable_where_the_rest_is_malformed(message: Any) -> None:
     assert read_id(message) == 7
 
 
+@pytest.mark.rule("M2")
 @pytest.mark.parametrize("message", [[], "text", None, 7, {}, {"id": {}}])
-def test_m2_what_has_no_readable_id_has_none(message: Any) -> None:
+def test_what_has_no_readable_id_has_none(message: Any) -> None:
     assert read_id(message) is None
 
 
-def test_d18_a_lone_surrogate_anywhere_is_invalid_params() -> None:
+@pytest.mark.rule("D18")
+def test_a_lone_surrogate_anywhere_is_invalid_params() -> None:
     assert code_of(request(params={"name": "\ud800"})) == -32602
 
 
-def test_d18_an_id_with_a_lone_surrogate_can_be_refused() -> None:
+@pytest.mark.rule("D18")
+def test_an_id_with_a_lone_surrogate_can_be_refused() -> None:
     """The refusal itself cannot repeat such an id, so it counts as unreadable."""
     body = rb'{"jsonrpc":"2.0","id":"\ud800","method":"tools/list"}'
     message = parse(body)
@@ -119,29 +125,33 @@ def responded(message: Any) -> Any:
     return read_response(body, parse(body))
 
 
-def test_m75_a_response_to_a_request_of_ours_is_read() -> None:
+@pytest.mark.rule("M75")
+def test_a_response_to_a_request_of_ours_is_read() -> None:
     found = responded({"jsonrpc": "2.0", "id": "a", "result": {"roots": []}})
     assert (found.id, found.result, found.error) == ("a", {"roots": []}, None)
     found = responded({"jsonrpc": "2.0", "id": "a", "error": {"code": -1, "message": "no"}})
     assert (found.result, found.error) == (None, {"code": -1, "message": "no"})
 
 
+@pytest.mark.rule("M75")
 @pytest.mark.parametrize(
     "members", [{}, {"result": 1}, {"result": None}, {"error": "no"}, {"result": {}, "error": "no"}, {"error": None}]
 )
-def test_m75_a_malformed_response_is_an_answer_without_a_result(members: Any) -> None:
+def test_a_malformed_response_is_an_answer_without_a_result(members: Any) -> None:
     assert responded({"jsonrpc": "2.0", "id": "a", **members}) == ("a", None, None)
 
 
+@pytest.mark.rule("T36")
 @pytest.mark.parametrize("identifier", [5, None, 1.5, [], {}])
-def test_t36_a_response_to_no_request_of_ours_is_one_that_nobody_waits_for(identifier: Any) -> None:
+def test_a_response_to_no_request_of_ours_is_one_that_nobody_waits_for(identifier: Any) -> None:
     """Our ids are texts; an error with a null id is what a client says that could not read our request."""
     found = responded({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32700, "message": "no"}})
     assert (found.id, found.error["code"]) == ("", -32700)
     assert responded({"jsonrpc": "2.0", "result": {}}).id == ""
 
 
-def test_l22_null_is_as_good_as_no_error_and_no_result_of_a_response() -> None:
+@pytest.mark.rule("L22")
+def test_null_is_as_good_as_no_error_and_no_result_of_a_response() -> None:
     """The libraries that write null for absent parameters write all members of a response."""
     assert responded({"jsonrpc": "2.0", "id": "a", "result": {"roots": []}, "error": None}) == (
         "a",
@@ -151,11 +161,13 @@ def test_l22_null_is_as_good_as_no_error_and_no_result_of_a_response() -> None:
     assert responded({"jsonrpc": "2.0", "id": "a", "result": None, "error": {"code": -1}}) == ("a", None, {"code": -1})
 
 
-def test_l22_null_is_as_good_as_no_parameters_and_no_meta() -> None:
+@pytest.mark.rule("L22")
+def test_null_is_as_good_as_no_parameters_and_no_meta() -> None:
     assert read(request(params=None)).params == {}
     assert read(request(params={"_meta": None, "cursor": "a"})).meta == {}
 
 
+@pytest.mark.rule("M75")
 @pytest.mark.parametrize(
     "message",
     [
@@ -166,5 +178,5 @@ def test_l22_null_is_as_good_as_no_parameters_and_no_meta() -> None:
         "text",
     ],
 )
-def test_m75_what_is_no_response_to_one_is_something_else(message: Any) -> None:
+def test_what_is_no_response_to_one_is_something_else(message: Any) -> None:
     assert responded(message) is None

@@ -35,7 +35,8 @@ def test_the_error_table(rejection: Rejection, status: int, code: int) -> None:
     assert rejection.message
 
 
-def test_m24_no_constructor_uses_a_code_that_the_modern_revision_forbids() -> None:
+@pytest.mark.rule("M24")
+def test_no_constructor_uses_a_code_that_the_modern_revision_forbids() -> None:
     """-32000 to -32019, -32002 and -32042 are never sent (D4)."""
     made = [
         errors.not_json(),
@@ -47,7 +48,8 @@ def test_m24_no_constructor_uses_a_code_that_the_modern_revision_forbids() -> No
     assert not {rejection.code for rejection in made} & {*range(-32019, -31999), -32042}
 
 
-def test_m30_an_unsupported_version_is_told_what_is_served_and_what_it_asked_for() -> None:
+@pytest.mark.rule("M30")
+def test_an_unsupported_version_is_told_what_is_served_and_what_it_asked_for() -> None:
     assert errors.unsupported_version("2025-11-25").data == {"supported": list(SERVED), "requested": "2025-11-25"}
 
 
@@ -55,7 +57,8 @@ def test_an_unsupported_version_that_was_never_named_is_not_repeated() -> None:
     assert errors.unsupported_version(None).data == {"supported": list(SERVED)}
 
 
-def test_t16_the_requested_version_is_repeated_up_to_a_bound() -> None:
+@pytest.mark.rule("T16")
+def test_the_requested_version_is_repeated_up_to_a_bound() -> None:
     data = errors.unsupported_version("9" * 10_000).data
     assert data["requested"] == "9" * LONGEST_ECHO
 
@@ -71,14 +74,16 @@ def test_a_capability_and_its_mode_are_one_requirement() -> None:
         assert errors.missing_capabilities(asks).data == {"requiredCapabilities": {"sampling": {"tools": {}}}}
 
 
-def test_d4_no_capacity_tells_the_delay_in_a_header_and_in_the_body() -> None:
+@pytest.mark.rule("D4")
+def test_no_capacity_tells_the_delay_in_a_header_and_in_the_body() -> None:
     """Both official clients leave the header unread."""
     rejection = errors.no_capacity(3)
     assert rejection.headers == {"Retry-After": "3"}
     assert rejection.data == {"retryAfter": 3}
 
 
-def test_d10_unauthorized_carries_a_challenge() -> None:
+@pytest.mark.rule("D10")
+def test_unauthorized_carries_a_challenge() -> None:
     assert errors.unauthorized().headers["WWW-Authenticate"].startswith("Bearer")
 
 
@@ -87,7 +92,8 @@ def test_what_ended_before_anything_ran_says_so() -> None:
     assert "nothing was run" in errors.not_answered("the catalog").message
 
 
-def test_m2_an_error_carries_the_id_as_it_came_or_none() -> None:
+@pytest.mark.rule("M2")
+def test_an_error_carries_the_id_as_it_came_or_none() -> None:
     assert json.loads(error("1", errors.not_json()))["id"] == "1"
     assert json.loads(error(1, errors.not_json()))["id"] == 1
     assert "id" not in json.loads(error(None, errors.not_json()))

@@ -22,6 +22,7 @@ def code(value: Any, **options: Any) -> int | None:
     return raised.value.code
 
 
+@pytest.mark.rule("S5")
 @pytest.mark.parametrize(
     "value",
     [
@@ -38,28 +39,32 @@ def code(value: Any, **options: Any) -> int | None:
         {"resourceSubscriptions": ["x" * (LONGEST_URI + 1)]},
     ],
 )
-def test_s5_another_form_is_refused(value: Any) -> None:
+def test_another_form_is_refused(value: Any) -> None:
     assert code(value) == -32602
 
 
-def test_s5_false_is_absence_and_unknown_fields_mean_nothing() -> None:
+@pytest.mark.rule("S5")
+def test_false_is_absence_and_unknown_fields_mean_nothing() -> None:
     assert not read_filter({})
     assert not read_filter({"toolsListChanged": False, "resourceSubscriptions": [], "weather": 3})
 
 
-def test_n8_so_many_different_uris_and_tasks_and_no_more() -> None:
+@pytest.mark.rule("N8", "N20")
+def test_so_many_different_uris_and_tasks_and_no_more() -> None:
     uris = [f"a:{number}" for number in range(3)]
     assert read_filter({"resourceSubscriptions": uris * 2}, most=3).uris == tuple(uris)
     assert code({"resourceSubscriptions": uris}, most=2) == -32602
     assert code({"taskIds": uris}, most=2) == -32602
 
 
-def test_s5_m44_uris_are_echoed_as_the_client_wrote_them() -> None:
+@pytest.mark.rule("S5", "M44")
+def test_uris_are_echoed_as_the_client_wrote_them() -> None:
     odd = ["FILE:///A/../b", "%7euser:x", "not a uri"]
     assert read_filter({"resourceSubscriptions": odd}).echo() == {"resourceSubscriptions": odd}
 
 
-def test_s7_what_is_honoured_is_what_was_asked_and_is_supported() -> None:
+@pytest.mark.rule("S7")
+def test_what_is_honoured_is_what_was_asked_and_is_supported() -> None:
     asked = read_filter(
         {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": ["a:b"], "taskIds": ["1"]}
     )

@@ -26,12 +26,14 @@ def is_mismatch(error: Rejection) -> bool:
     return (error.status, error.code) == (400, -32020)
 
 
+@pytest.mark.rule("M3")
 @settings(deadline=None)
 @given(st.text())
-def test_m3_every_text_survives_its_base64_form(text: str) -> None:
+def test_every_text_survives_its_base64_form(text: str) -> None:
     assert decode(encoded(text), "Mcp-Name") == text
 
 
+@pytest.mark.rule("M3")
 @pytest.mark.parametrize(
     "text",
     [
@@ -45,11 +47,12 @@ def test_m3_every_text_survives_its_base64_form(text: str) -> None:
         " =?base64?aGk=?=",
     ],
 )
-def test_m3_what_lacks_the_exact_prefix_or_suffix_is_literal(text: str) -> None:
+def test_what_lacks_the_exact_prefix_or_suffix_is_literal(text: str) -> None:
     """The markers are case-sensitive, and may not overlap."""
     assert decode(text, "Mcp-Name") == text
 
 
+@pytest.mark.rule("M3")
 @pytest.mark.parametrize(
     "inner",
     [
@@ -63,17 +66,19 @@ def test_m3_what_lacks_the_exact_prefix_or_suffix_is_literal(text: str) -> None:
         pytest.param("7aCA", id="a surrogate"),
     ],
 )
-def test_m3_base64_that_is_not_canonical_utf8_is_a_mismatch(inner: str) -> None:
+def test_base64_that_is_not_canonical_utf8_is_a_mismatch(inner: str) -> None:
     with pytest.raises(Rejection) as raised:
         decode(f"=?base64?{inner}?=", "Mcp-Name")
     assert is_mismatch(raised.value)
 
 
+@pytest.mark.rule("M1")
 @pytest.mark.parametrize("value", [b"2026-07-28", b" 2026-07-28 "])
-def test_m1_the_version_header_equals_the_bodys_claim(value: bytes) -> None:
+def test_the_version_header_equals_the_bodys_claim(value: bytes) -> None:
     check_version(Headers([(b"mcp-protocol-version", value)]), MODERN)
 
 
+@pytest.mark.rule("M1")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -82,7 +87,7 @@ def test_m1_the_version_header_equals_the_bodys_claim(value: bytes) -> None:
         pytest.param([(b"mcp-protocol-version", b"2026-07-28")] * 2, id="repeated"),
     ],
 )
-def test_m1_another_version_header_is_a_mismatch(
+def test_another_version_header_is_a_mismatch(
     headers: Pairs,
 ) -> None:
     with pytest.raises(Rejection) as raised:
@@ -99,19 +104,22 @@ def mirrored(method: str = "tools/call", name: str | None = "search") -> Pairs:
     return headers + ([(b"mcp-name", name.encode())] if name is not None else [])
 
 
+@pytest.mark.rule("T3")
 @pytest.mark.parametrize("name", ["search", "=?base64?c2VhcmNo?="])
-def test_t3_a_calls_method_and_name_are_mirrored(name: str) -> None:
+def test_a_calls_method_and_name_are_mirrored(name: str) -> None:
     check_method_and_name(Headers(mirrored(name=name)), call(), "name")
 
 
-def test_t3_a_name_that_no_header_can_carry_comes_as_base64() -> None:
+@pytest.mark.rule("T3")
+def test_a_name_that_no_header_can_carry_comes_as_base64() -> None:
     check_method_and_name(Headers(mirrored(name=encoded("Bücher"))), call("Bücher"), "name")
 
 
+@pytest.mark.rule("T3")
 @pytest.mark.parametrize(
     ("method", "parameter"), [("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")]
 )
-def test_t3_the_methods_that_name_their_target(method: str, parameter: str) -> None:
+def test_the_methods_that_name_their_target(method: str, parameter: str) -> None:
     envelope = Envelope(1, method, {parameter: "x"}, {})
     check_method_and_name(Headers(mirrored(method, "x")), envelope, parameter)
     with pytest.raises(Rejection) as raised:
@@ -119,11 +127,13 @@ def test_t3_the_methods_that_name_their_target(method: str, parameter: str) -> N
     assert is_mismatch(raised.value)
 
 
+@pytest.mark.rule("T3")
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "completion/complete"])
-def test_t3_other_methods_state_no_name(method: str) -> None:
+def test_other_methods_state_no_name(method: str) -> None:
     check_method_and_name(Headers(mirrored(method, None)), Envelope(1, method, {}, {}), None)
 
 
+@pytest.mark.rule("T3")
 @pytest.mark.parametrize(
     ("headers", "envelope"),
     [
@@ -139,13 +149,14 @@ def test_t3_other_methods_state_no_name(method: str) -> None:
         pytest.param(mirrored(name="None"), call(None), id="a name that is null"),
     ],
 )
-def test_t3_what_differs_from_the_body_is_a_mismatch(headers: Pairs, envelope: Envelope) -> None:
+def test_what_differs_from_the_body_is_a_mismatch(headers: Pairs, envelope: Envelope) -> None:
     with pytest.raises(Rejection) as raised:
         check_method_and_name(Headers(headers), envelope, "name")
     assert is_mismatch(raised.value)
 
 
-def test_t16_a_mismatch_repeats_nothing_that_was_sent() -> None:
+@pytest.mark.rule("T16")
+def test_a_mismatch_repeats_nothing_that_was_sent() -> None:
     with pytest.raises(Rejection) as raised:
         check_method_and_name(Headers(mirrored(name="secret-1")), call("secret-2"), "name")
     assert "secret" not in raised.value.message

@@ -21,8 +21,9 @@ def data(event: bytes) -> Any:
     return json.loads(line.removeprefix(b"data: "))
 
 
+@pytest.mark.rule("S8")
 @pytest.mark.parametrize("identifier", [1, "1", 1.5, 'a\n"b', 2**70])
-def test_s8_every_message_carries_the_id_in_its_own_type(identifier: RequestId) -> None:
+def test_every_message_carries_the_id_in_its_own_type(identifier: RequestId) -> None:
     mine = notices.subscription_id(identifier)
     told = [
         notices.acknowledged({"toolsListChanged": True}).event(mine),
@@ -38,7 +39,8 @@ def test_s8_every_message_carries_the_id_in_its_own_type(identifier: RequestId) 
     assert type(last["id"]) is type(identifier)
 
 
-def test_d1_m19_the_end_is_an_empty_complete_result_with_the_servers_name() -> None:
+@pytest.mark.rule("D1", "M19")
+def test_the_end_is_an_empty_complete_result_with_the_servers_name() -> None:
     last = data(notices.ended(b"1", server_info({"name": "library", "version": "1"})))
     assert last["result"].keys() == {"_meta", "resultType"}
     assert last["result"]["resultType"] == "complete"
@@ -62,7 +64,8 @@ def plain(notice: notices.Notice) -> Any:
     return json.loads(text.removeprefix("event: message\ndata: "))
 
 
-def test_l13_for_the_revisions_of_2025_a_change_is_named_and_nothing_more() -> None:
+@pytest.mark.rule("L13")
+def test_for_the_revisions_of_2025_a_change_is_named_and_nothing_more() -> None:
     assert plain(notices.resource_updated("x:y")) == {
         "jsonrpc": "2.0",
         "method": "notifications/resources/updated",

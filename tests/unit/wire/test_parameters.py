@@ -47,7 +47,8 @@ def agrees(sent: Pairs, arguments: dict[str, Any]) -> bool:
     return True
 
 
-def test_m6_annotated_properties_are_found_at_their_exact_path() -> None:
+@pytest.mark.rule("M6")
+def test_annotated_properties_are_found_at_their_exact_path() -> None:
     assert set(PARAMETERS) == {
         Mirrored("mcp-param-region", ("region",)),
         Mirrored("mcp-param-count", ("count",)),
@@ -56,6 +57,7 @@ def test_m6_annotated_properties_are_found_at_their_exact_path() -> None:
     }
 
 
+@pytest.mark.rule("M7")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -67,10 +69,11 @@ def test_m6_annotated_properties_are_found_at_their_exact_path() -> None:
         {"type": "object"},
     ],
 )
-def test_m7_only_a_chain_of_properties_leads_to_one(schema: dict[str, Any]) -> None:
+def test_only_a_chain_of_properties_leads_to_one(schema: dict[str, Any]) -> None:
     assert list(mirrored(schema)) == []
 
 
+@pytest.mark.rule("M6")
 @pytest.mark.parametrize(
     ("sent", "arguments"),
     [
@@ -93,11 +96,12 @@ def test_m7_only_a_chain_of_properties_leads_to_one(schema: dict[str, Any]) -> N
         (headers(other="x"), {}),
     ],
 )
-def test_m6_header_and_argument_are_both_there_and_equal_or_neither(sent: Pairs, arguments: dict[str, Any]) -> None:
+def test_header_and_argument_are_both_there_and_equal_or_neither(sent: Pairs, arguments: dict[str, Any]) -> None:
     """Integers are compared as numbers, booleans in lower case; a header that no parameter knows says nothing."""
     assert agrees(sent, arguments)
 
 
+@pytest.mark.rule("M6")
 @pytest.mark.parametrize(
     ("sent", "arguments"),
     [
@@ -117,10 +121,11 @@ def test_m6_header_and_argument_are_both_there_and_equal_or_neither(sent: Pairs,
         pytest.param(headers(count="nan"), {"count": 1}, id="nan"),
     ],
 )
-def test_m6_all_else_is_a_mismatch(sent: Pairs, arguments: dict[str, Any]) -> None:
+def test_all_else_is_a_mismatch(sent: Pairs, arguments: dict[str, Any]) -> None:
     assert not agrees(sent, arguments)
 
 
+@pytest.mark.rule("M6")
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -129,26 +134,30 @@ def test_m6_all_else_is_a_mismatch(sent: Pairs, arguments: dict[str, Any]) -> No
         pytest.param(base64_form(" 42"), 42, id="a space before"),
     ],
 )
-def test_m6_a_number_is_spelled_as_in_json(text: str, number: int) -> None:
+def test_a_number_is_spelled_as_in_json(text: str, number: int) -> None:
     assert not agrees(headers(count=text), {"count": number})
 
 
+@pytest.mark.rule("M6")
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 12345678901234567890])
-def test_m6_integers_that_no_double_holds_are_compared_exactly(number: int) -> None:
+def test_integers_that_no_double_holds_are_compared_exactly(number: int) -> None:
     """D18: numbers stay exact, and the argument itself is not refused here."""
     assert agrees(headers(count=str(number)), {"count": number})
     assert not agrees(headers(count=str(number - 1)), {"count": number})
 
 
-def test_m5_a_repeated_parameter_header_is_a_mismatch() -> None:
+@pytest.mark.rule("M5")
+def test_a_repeated_parameter_header_is_a_mismatch() -> None:
     assert not agrees(headers(region="eu") * 2, {"region": "eu"})
 
 
-def test_m5_a_parameter_header_with_invalid_characters_is_a_mismatch() -> None:
+@pytest.mark.rule("M5")
+def test_a_parameter_header_with_invalid_characters_is_a_mismatch() -> None:
     assert not agrees(headers(region="Zürich".encode()), {"region": "Zürich"})
 
 
-def test_t16_a_mismatch_repeats_no_value() -> None:
+@pytest.mark.rule("T16")
+def test_a_mismatch_repeats_no_value() -> None:
     with pytest.raises(Rejection) as raised:
         check_parameters(Headers(headers(region="secret-1")), PARAMETERS, {"region": "secret-2"})
     assert "secret" not in raised.value.message

@@ -53,9 +53,10 @@ def seen(parts: list[bytes], most: int, levels: int = MAX_DEPTH) -> int | None:
     return None
 
 
+@pytest.mark.rule("T31")
 @settings(max_examples=300, deadline=None)
 @given(VALUES, st.booleans(), st.lists(st.integers(0, 500), max_size=6))
-def test_t31_values_are_counted_whatever_texts_hold_and_wherever_slices_end(
+def test_values_are_counted_whatever_texts_hold_and_wherever_slices_end(
     value: Any, ascii_only: bool, places: list[int]
 ) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode(errors="replace")
@@ -67,8 +68,9 @@ def test_t31_values_are_counted_whatever_texts_hold_and_wherever_slices_end(
         assert seen(parts, most - 1) == -32600
 
 
+@pytest.mark.rule("T31")
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
-def test_t31_levels_are_counted_over_slices(opening: bytes) -> None:
+def test_levels_are_counted_over_slices(opening: bytes) -> None:
     levels = MAX_DEPTH // (opening.count(b"[") + opening.count(b"{"))
     closing = b"".join(b"]" if each == 0x5B else b"}" for each in reversed(opening) if each in b"[{")
     before = b"[" + b"[]," * MAX_DEPTH
@@ -79,9 +81,10 @@ def test_t31_levels_are_counted_over_slices(opening: bytes) -> None:
         assert [seen(each, MAX_VALUES) for each in parts] == [None, -32700]
 
 
+@pytest.mark.rule("T31")
 @settings(max_examples=300, deadline=None)
 @given(st.text("[]{}", max_size=60), st.integers(1, 8), st.integers(1, 70))
-def test_t31_the_highest_level_is_found_whatever_follows_and_precedes(text: str, levels: int, size: int) -> None:
+def test_the_highest_level_is_found_whatever_follows_and_precedes(text: str, levels: int, size: int) -> None:
     """Eight steps are followed at once: none of them may be overlooked."""
     highest = max(accumulate(1 if each in "[{" else -1 for each in text), default=0)
     parts = [text[start : start + size].encode() for start in range(0, len(text), size)]
@@ -131,8 +134,9 @@ WORST = {
 }
 
 
+@pytest.mark.rule("T31")
 @pytest.mark.parametrize("name", WORST)
-def test_t31_no_body_holds_the_loop_for_long(name: str) -> None:
+def test_no_body_holds_the_loop_for_long(name: str) -> None:
     """Aim: 50 ms for a slice, or a parse, where a parse of the measure takes 4.5 ms; the worst costs 10 of them."""
     body = WORST[name]
 
@@ -147,17 +151,19 @@ def test_t31_no_body_holds_the_loop_for_long(name: str) -> None:
     assert len(list(read())) <= -(-len(body) // SLICE)
 
 
+@pytest.mark.rule("T31")
 @pytest.mark.parametrize(
     "unit", [b"[", b"[]", b"[" * 100 + b"]" * 100, b'{"a":', b'{"a":{}},'], ids=lambda unit: unit[:9]
 )
-def test_t31_a_slice_of_brackets_is_scanned_in_milliseconds(unit: bytes) -> None:
+def test_a_slice_of_brackets_is_scanned_in_milliseconds(unit: bytes) -> None:
     """It needs no token; 20 of them are the five megabytes that may cost half a second."""
     body = unit * (SLICE // len(unit))
     assert cost(lambda: seen([body], SLICE)) < 6
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize("unit", [rb"\\", rb"\n", rb"\u00e9", b"u"])
-def test_d18_lone_surrogates_are_looked_for_in_milliseconds(unit: bytes) -> None:
+def test_lone_surrogates_are_looked_for_in_milliseconds(unit: bytes) -> None:
     """An expression finds where an escape of one begins in a quarter of the time that `in` takes."""
     body = b'"' + unit * (MEGABYTES_7 // len(unit)) + b'"'
     assert cost(lambda: refuse_surrogates(body, None)) < 16

@@ -34,6 +34,7 @@ def test_what_json_can_say_is_read_as_it_was_written(value: Any) -> None:
     assert parse(json.dumps(value, ensure_ascii=False).encode()) == value
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize(
     ("body", "value"),
     [
@@ -45,13 +46,14 @@ def test_what_json_can_say_is_read_as_it_was_written(value: Any) -> None:
         ('"\u2028\u2029\u0085"'.encode(), "\u2028\u2029\u0085"),
     ],
 )
-def test_d18_numbers_stay_exact_and_texts_stay_whole(body: bytes, value: object) -> None:
+def test_numbers_stay_exact_and_texts_stay_whole(body: bytes, value: object) -> None:
     """Integers of any size are exact, others become doubles."""
     read = parse(body)
     assert read == value
     assert repr(read) == repr(value)
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize(
     "body",
     [
@@ -76,10 +78,11 @@ def test_d18_numbers_stay_exact_and_texts_stay_whole(body: bytes, value: object)
         pytest.param("{}".encode("utf-16"), id="UTF-16"),
     ],
 )
-def test_d18_what_is_no_json_is_a_parse_error(body: bytes) -> None:
+def test_what_is_no_json_is_a_parse_error(body: bytes) -> None:
     assert code_of(body) == -32700
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize(
     "body",
     [
@@ -88,13 +91,14 @@ def test_d18_what_is_no_json_is_a_parse_error(body: bytes) -> None:
         pytest.param(rb'{"a":1,"\u0061":2}', id="escaped"),
     ],
 )
-def test_d18_a_key_that_stands_twice_is_a_bad_envelope(body: bytes) -> None:
+def test_a_key_that_stands_twice_is_a_bad_envelope(body: bytes) -> None:
     """Two readers could each see another value."""
     assert code_of(body) == -32600
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize("body", [b"1e400", b'{"a":[-1e400]}'])
-def test_d18_a_number_beyond_every_double_is_refused(body: bytes) -> None:
+def test_a_number_beyond_every_double_is_refused(body: bytes) -> None:
     """As a double it would be infinity, which no JSON can carry on to a worker or back to the client."""
     with pytest.raises(Rejection):
         parse(body)
@@ -120,6 +124,7 @@ def test_many_values_side_by_side_are_not_deep(siblings: int) -> None:
     assert len(parse(b"[" + b",".join([b"[{}]"] * siblings) + b"]")) == siblings
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize(
     "body",
     [
@@ -129,13 +134,14 @@ def test_many_values_side_by_side_are_not_deep(siblings: int) -> None:
         pytest.param(rb'{"\ud800":1}', id="in a key"),
     ],
 )
-def test_d18_a_lone_surrogate_is_invalid_params(body: bytes) -> None:
+def test_a_lone_surrogate_is_invalid_params(body: bytes) -> None:
     """No UTF-8 can carry it on."""
     with pytest.raises(Rejection) as raised:
         refuse_surrogates(body, parse(body))
     assert (raised.value.status, raised.value.code) == (400, -32602)
 
 
+@pytest.mark.rule("D18")
 @pytest.mark.parametrize("body", [rb'"\ud83d\ude00"', rb'"\\ud800"', rb'{"\\uDC00":"\\ud800"}'])
-def test_d18_a_pair_or_a_text_that_looks_like_one_is_no_lone_surrogate(body: bytes) -> None:
+def test_a_pair_or_a_text_that_looks_like_one_is_no_lone_surrogate(body: bytes) -> None:
     refuse_surrogates(body, parse(body))

@@ -12,6 +12,7 @@ from mcpfleet.wire.uri_template import MOST_VARIABLES, BadTemplate, UriTemplate
 from tests.kit.cost import cost
 
 
+@pytest.mark.rule("M43")
 @pytest.mark.parametrize(
     ("template", "uri", "values"),
     [
@@ -29,11 +30,12 @@ from tests.kit.cost import cost
         ("a://b", "a://b", {}),
     ],
 )
-def test_m43_a_uri_of_the_template_gives_its_variables(template: str, uri: str, values: dict[str, str]) -> None:
+def test_a_uri_of_the_template_gives_its_variables(template: str, uri: str, values: dict[str, str]) -> None:
     assert UriTemplate.parse(template).match(uri) == values
     assert UriTemplate.parse(template).variables == tuple(values)
 
 
+@pytest.mark.rule("M43")
 @pytest.mark.parametrize(
     ("template", "uri"),
     [
@@ -52,7 +54,7 @@ def test_m43_a_uri_of_the_template_gives_its_variables(template: str, uri: str, 
         ("a://b.c/{x}", "a://bxc/1"),
     ],
 )
-def test_m43_any_other_uri_does_not_match(template: str, uri: str) -> None:
+def test_any_other_uri_does_not_match(template: str, uri: str) -> None:
     assert UriTemplate.parse(template).match(uri) is None
 
 

@@ -43,7 +43,8 @@ async def through_rounds(runs: Bench, tool: str, answers: list[dict[str, Any]], 
     return await runs.call(tool, capabilities=ALL, answers=answers[-1], memory=asked["memory"], **options)
 
 
-async def test_m50_a_question_without_an_answer_ends_the_run() -> None:
+@pytest.mark.rule("M50")
+async def test_a_question_without_an_answer_ends_the_run() -> None:
     async with bench(app_of(greet, asks=ASKS)) as runs:
         asked = await runs.asks("greet", capabilities=FORMS)
     assert asked["inputRequests"] == {
@@ -63,18 +64,21 @@ async def test_m50_a_question_without_an_answer_ends_the_run() -> None:
     assert asked["memory"] == {"answers": {}, "steps": {}}
 
 
-async def test_m50_the_handler_runs_again_with_the_answer() -> None:
+@pytest.mark.rule("M50")
+async def test_the_handler_runs_again_with_the_answer() -> None:
     async with bench(app_of(greet, asks=ASKS)) as runs:
         result = await through_rounds(runs, "greet", [{"user_name": filled(name="Ann")}])
     assert text_of(result) == "Hello, Ann!"
 
 
-async def test_m51_an_answer_counts_without_memory_and_unknown_ones_are_ignored() -> None:
+@pytest.mark.rule("M51")
+async def test_an_answer_counts_without_memory_and_unknown_ones_are_ignored() -> None:
     answers = {"other": 5, "user_name": filled(name="Ann"), "more": filled(x=1)}
     async with bench(app_of(greet, asks=ASKS)) as runs:
         assert text_of(await runs.call("greet", capabilities=FORMS, answers=answers)) == "Hello, Ann!"
 
 
+@pytest.mark.rule("M51", "M55")
 @pytest.mark.parametrize(
     "answers",
     [
@@ -88,7 +92,7 @@ async def test_m51_an_answer_counts_without_memory_and_unknown_ones_are_ignored(
         {"user_name": filled(other="Ann")},
     ],
 )
-async def test_m51_m55_a_missing_or_bad_answer_is_asked_for_again(answers: dict[str, Any]) -> None:
+async def test_a_missing_or_bad_answer_is_asked_for_again(answers: dict[str, Any]) -> None:
     async with bench(app_of(greet, asks=ASKS)) as runs:
         asked = await runs.asks("greet", capabilities=FORMS, answers=answers)
     assert list(asked["inputRequests"]) == ["user_name"]
@@ -100,7 +104,8 @@ async def twice(ctx: Context) -> str:
     return f"{name.name} {month.number}"
 
 
-async def test_m50_later_rounds_remember_the_answers_of_earlier_ones() -> None:
+@pytest.mark.rule("M50")
+async def test_later_rounds_remember_the_answers_of_earlier_ones() -> None:
     async with bench(app_of(twice, asks=ASKS)) as runs:
         result = await through_rounds(runs, "twice", [{"step1": filled(name="Ann")}, {"step2": filled(number=7)}])
     assert text_of(result) == "Ann 7"
@@ -118,7 +123,8 @@ async def at_once(ctx: Context) -> str:
     return f"{name.name} {month.number} {said.text} {roots[0].uri}"
 
 
-async def test_m50_several_questions_make_one_round_and_only_the_open_ones_are_asked_again() -> None:
+@pytest.mark.rule("M50")
+async def test_several_questions_make_one_round_and_only_the_open_ones_are_asked_again() -> None:
     asks = {"elicitation.form", "elicitation.url", "sampling", "roots"}
     async with bench(app_of(at_once, asks=asks)) as runs:
         asked = await runs.asks("at_once", capabilities=ALL)
@@ -157,14 +163,16 @@ async def unnamed(ctx: Context) -> str:
     return first.name + second.name
 
 
-async def test_m50_questions_without_a_key_are_named_by_method_and_order() -> None:
+@pytest.mark.rule("M50")
+async def test_questions_without_a_key_are_named_by_method_and_order() -> None:
     async with bench(app_of(unnamed, asks=ASKS)) as runs:
         answers = [{"elicitation-1": filled(name="a")}, {"elicitation-2": filled(name="b")}]
         assert text_of(await through_rounds(runs, "unnamed", answers)) == "ab"
 
 
+@pytest.mark.rule("M55")
 @pytest.mark.parametrize(("action", "words"), [("decline", "declined"), ("cancel", "dismissed")])
-async def test_m55_a_user_who_would_not_answer_ends_the_tool_with_words(action: str, words: str) -> None:
+async def test_a_user_who_would_not_answer_ends_the_tool_with_words(action: str, words: str) -> None:
     async with bench(app_of(greet, asks=ASKS)) as runs:
         result = await runs.call("greet", capabilities=FORMS, answers={"user_name": {"action": action}})
     assert result["isError"] is True
@@ -172,7 +180,8 @@ async def test_m55_a_user_who_would_not_answer_ends_the_tool_with_words(action: 
     assert "Who are you?" in text_of(result)
 
 
-async def test_m55_a_handler_may_go_on_without_an_answer() -> None:
+@pytest.mark.rule("M55")
+async def test_a_handler_may_go_on_without_an_answer() -> None:
     async def ask(ctx: Context) -> str:
         try:
             await ctx.elicit("Who?", Name, key="name")
@@ -195,7 +204,8 @@ async def test_a_plain_function_asks_by_ctx_sync() -> None:
         assert text_of(await through_rounds(runs, "ask", [{"name": filled(name="Ann")}])) == "Ann 3"
 
 
-async def test_m50_neither_except_exception_nor_a_task_group_holds_a_question_up() -> None:
+@pytest.mark.rule("M50")
+async def test_neither_except_exception_nor_a_task_group_holds_a_question_up() -> None:
     async def careful(ctx: Context) -> str:
         async def ask() -> None:
             try:
@@ -211,7 +221,8 @@ async def test_m50_neither_except_exception_nor_a_task_group_holds_a_question_up
         assert list((await runs.asks("careful", capabilities=FORMS))["inputRequests"]) == ["name"]
 
 
-async def test_m50_a_handler_that_swallows_a_question_has_ended_nonetheless() -> None:
+@pytest.mark.rule("M50")
+async def test_a_handler_that_swallows_a_question_has_ended_nonetheless() -> None:
     async def stubborn(ctx: Context) -> str:
         try:
             await ctx.elicit("Who?", Name, key="name")
@@ -230,13 +241,15 @@ async def greet_by_another(ctx: Context) -> str:
     return await greet(ctx)
 
 
-async def test_d16_a_question_that_the_own_code_shows_needs_no_declaration() -> None:
+@pytest.mark.rule("D16")
+async def test_a_question_that_the_own_code_shows_needs_no_declaration() -> None:
     async with bench(app_of(greet)) as runs:
         result = await through_rounds(runs, "greet", [{"user_name": filled(name="Ann")}])
     assert text_of(result) == "Hello, Ann!"
 
 
-async def test_d16_an_undeclared_question_is_an_error_that_names_it() -> None:
+@pytest.mark.rule("D16")
+async def test_an_undeclared_question_is_an_error_that_names_it() -> None:
     async with bench(app_of(greet_by_another)) as runs:
         result = await runs.call("greet_by_another", capabilities=ALL)
         [line] = [line for line in runs.log.entries if line["log_level"] == "error"]
@@ -250,14 +263,16 @@ async def test_d16_an_undeclared_question_is_an_error_that_names_it() -> None:
     assert "runs again from its top" in str(line["exc_info"])
 
 
-async def test_d16_a_client_that_cannot_answer_is_told_what_it_lacks() -> None:
+@pytest.mark.rule("D16")
+async def test_a_client_that_cannot_answer_is_told_what_it_lacks() -> None:
     async with bench(app_of(greet, may_ask=ASKS)) as runs:
         error, line = await runs.error("greet", capabilities={"elicitation": {"url": {}}})
     assert line == f"{LACKING} elicitation.form"
     assert error["code"] == -32021
 
 
-async def test_d16_a_handler_can_tell_what_may_be_asked_or_catch_it() -> None:
+@pytest.mark.rule("D16")
+async def test_a_handler_can_tell_what_may_be_asked_or_catch_it() -> None:
     async def look(ctx: Context) -> str:
         try:
             await ctx.roots()
@@ -280,14 +295,16 @@ async def test_two_questions_of_one_key_are_an_error() -> None:
         assert "'k'" in str(runs.log.entries[-1]["exc_info"])
 
 
+@pytest.mark.rule("M56")
 @pytest.mark.parametrize("address", ["http://example.com/", "https://ann:secret@example.com/", "/pay", "ftp://x/"])
-def test_m56_a_page_that_no_user_should_open_is_refused(address: str) -> None:
+def test_a_page_that_no_user_should_open_is_refused(address: str) -> None:
     with pytest.raises(AskError):
         question.url("Pay", address)
 
 
+@pytest.mark.rule("M56")
 @pytest.mark.parametrize("address", ["https://example.com/pay", "http://localhost:8080/", "http://127.0.0.1/"])
-def test_m56_a_page_is_https_or_on_this_machine(address: str) -> None:
+def test_a_page_is_https_or_on_this_machine(address: str) -> None:
     assert question.url("Pay", address).params["url"] == address
 
 
@@ -300,6 +317,7 @@ RESULT = {"type": "tool_result", "toolUseId": "1", "content": []}
 TEXT = {"type": "text", "text": "x"}
 
 
+@pytest.mark.rule("M57")
 @pytest.mark.parametrize(
     "messages",
     [
@@ -311,7 +329,7 @@ TEXT = {"type": "text", "text": "x"}
         [said("user", USE), said("user", RESULT)],
     ],
 )
-def test_m57_each_use_of_a_tool_is_followed_by_its_result_alone(messages: list[SamplingMessage]) -> None:
+def test_each_use_of_a_tool_is_followed_by_its_result_alone(messages: list[SamplingMessage]) -> None:
     with pytest.raises(AskError):
         question.sample(messages, max_tokens=5)
     question.sample([said("assistant", TEXT, USE), said("user", RESULT)], max_tokens=5)

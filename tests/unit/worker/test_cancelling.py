@@ -22,7 +22,8 @@ async def forever(ctx: Context) -> None:
     await anyio.sleep_forever()
 
 
-async def test_m59_a_handler_has_at_most_its_tools_time_and_the_model_reads_so() -> None:
+@pytest.mark.rule("M59")
+async def test_a_handler_has_at_most_its_tools_time_and_the_model_reads_so() -> None:
     async with bench(app_of(forever, timeout=0.1)) as runs:
         result = await runs.call("forever")
     assert result["isError"] is True
@@ -36,7 +37,8 @@ async def test_a_handler_has_at_most_the_time_that_its_caller_waits() -> None:
         assert time.monotonic() - began < 60
 
 
-async def test_p7_the_deadline_fires_the_cancel_token() -> None:
+@pytest.mark.rule("P7")
+async def test_the_deadline_fires_the_cancel_token() -> None:
     fired = threading.Event()
 
     async def wait(ctx: Context) -> None:
@@ -64,7 +66,8 @@ async def test_a_timeout_of_the_handlers_own_is_an_exception_like_any_other() ->
     assert not contexts[0].cancelled
 
 
-async def test_p7_a_normal_end_does_not_fire_the_cancel_token() -> None:
+@pytest.mark.rule("P7")
+async def test_a_normal_end_does_not_fire_the_cancel_token() -> None:
     contexts: list[Context] = []
 
     async def look(ctx: Context) -> None:
@@ -99,7 +102,8 @@ async def test_a_cancel_stops_an_async_handler_where_it_waits() -> None:
         assert cleaned == [True]
 
 
-async def test_p8_a_cancelled_call_ends_when_its_plain_handler_has_really_returned() -> None:
+@pytest.mark.rule("P8")
+async def test_a_cancelled_call_ends_when_its_plain_handler_has_really_returned() -> None:
     started, go_on, returned = anyio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -117,7 +121,8 @@ async def test_p8_a_cancelled_call_ends_when_its_plain_handler_has_really_return
         assert returned.is_set()
 
 
-async def test_p8_a_cancelled_call_ends_when_its_callbacks_have_returned() -> None:
+@pytest.mark.rule("P8")
+async def test_a_cancelled_call_ends_when_its_callbacks_have_returned() -> None:
     started, go_on, returned = anyio.Event(), threading.Event(), threading.Event()
 
     def undo() -> None:
@@ -154,8 +159,9 @@ async def test_a_plain_handler_looks_at_its_cancel_token() -> None:
         assert b"left early" in end.body or not end.body
 
 
+@pytest.mark.rule("K28")
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_k28_a_call_that_is_cancelled_before_it_began_does_not_run(is_plain: bool) -> None:
+async def test_a_call_that_is_cancelled_before_it_began_does_not_run(is_plain: bool) -> None:
     """The order and its cancel come in one burst: both are obeyed before the call's task has begun."""
     began: list[str] = []
 
@@ -173,15 +179,17 @@ async def test_k28_a_call_that_is_cancelled_before_it_began_does_not_run(is_plai
     assert began == []
 
 
-async def test_d19_a_call_whose_time_was_over_before_it_began_says_so_in_its_line() -> None:
+@pytest.mark.rule("D19")
+async def test_a_call_whose_time_was_over_before_it_began_says_so_in_its_line() -> None:
     async with bench(app_of(add)) as runs:
         late = await runs.end(runs.start("add", {"left": 1, "right": 2}, lasts=-1.0))
     assert b"has not run" in late.body
     assert late.header == NOT_BEGUN
 
 
+@pytest.mark.rule("P8")
 @pytest.mark.parametrize("way", ["step", "plain step", "ask"])
-async def test_p8_what_a_cancelled_thread_wants_of_the_loop_later_does_not_begin(way: str) -> None:
+async def test_what_a_cancelled_thread_wants_of_the_loop_later_does_not_begin(way: str) -> None:
     """The cancel was delivered while the thread computed: what it asks for later is refused."""
     started, go_on, told = anyio.Event(), threading.Event(), list[type[BaseException]]()
     loop = asyncio.get_running_loop()

@@ -15,7 +15,8 @@ from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
 from tests.unit.worker.bench import add, app_of, bench, text_of
 
 
-async def test_d3_a_tool_error_is_read_by_the_model() -> None:
+@pytest.mark.rule("D3")
+async def test_a_tool_error_is_read_by_the_model() -> None:
     async def fail() -> None:
         raise ToolError("There is no such book; search first.")
 
@@ -25,7 +26,8 @@ async def test_d3_a_tool_error_is_read_by_the_model() -> None:
     assert text_of(result) == "There is no such book; search first."
 
 
-async def test_m24_a_deliberate_error_is_an_error_frame_that_says_so() -> None:
+@pytest.mark.rule("M24")
+async def test_a_deliberate_error_is_an_error_frame_that_says_so() -> None:
     """The edge answers it with HTTP 400."""
 
     async def refuse() -> None:
@@ -44,7 +46,8 @@ async def test_an_error_without_data_has_no_such_member() -> None:
         assert (await runs.error("refuse"))[0] == {"code": 7, "message": "Not now."}
 
 
-async def test_d3_an_exception_is_redacted_and_the_log_has_it_under_the_same_reference() -> None:
+@pytest.mark.rule("D3")
+async def test_an_exception_is_redacted_and_the_log_has_it_under_the_same_reference() -> None:
     async def fail() -> None:
         raise RuntimeError("the secret of the shelf")
 
@@ -58,7 +61,8 @@ async def test_d3_an_exception_is_redacted_and_the_log_has_it_under_the_same_ref
     assert (line["tool"], type(line["exc_info"])) == ("fail", RuntimeError)
 
 
-async def test_d3_the_model_reads_which_arguments_break_the_schema_and_no_handler_runs() -> None:
+@pytest.mark.rule("D3")
+async def test_the_model_reads_which_arguments_break_the_schema_and_no_handler_runs() -> None:
     ran = []
 
     async def read(book: int) -> None:
@@ -72,7 +76,8 @@ async def test_d3_the_model_reads_which_arguments_break_the_schema_and_no_handle
     assert ran == []
 
 
-async def test_m39_a_broken_output_contract_is_an_internal_error_with_a_reference() -> None:
+@pytest.mark.rule("M39")
+async def test_a_broken_output_contract_is_an_internal_error_with_a_reference() -> None:
     """Nobody chose this error, so it is not an authored one."""
 
     async def count() -> int:

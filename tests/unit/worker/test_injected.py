@@ -85,7 +85,8 @@ async def test_a_question_closes_what_its_run_has_opened() -> None:
     assert events == ["open in False", "closed"] * 2
 
 
-async def test_d16_a_question_of_a_dependency_is_seen_too() -> None:
+@pytest.mark.rule("D16")
+async def test_a_question_of_a_dependency_is_seen_too() -> None:
     async def agreed(ctx: Context) -> str:
         return str((await ctx.elicit("Where?", FORM, key="where"))["city"])
 

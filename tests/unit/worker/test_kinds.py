@@ -41,7 +41,8 @@ def library() -> App:
     return app
 
 
-async def test_m18_every_result_is_complete_and_begins_as_the_edge_splices_it() -> None:
+@pytest.mark.rule("M18")
+async def test_every_result_is_complete_and_begins_as_the_edge_splices_it() -> None:
     async with bench(library()) as runs:
         end = await runs.end(runs.start("library://books", uri="library://books"))
         assert end.body.startswith(RESULT_HEAD)
@@ -58,15 +59,17 @@ async def test_m18_every_result_is_complete_and_begins_as_the_edge_splices_it() 
         assert (await runs.call("shelf", cursor="7"))["resources"] == [{"uri": "library://books/7", "name": "b"}]
 
 
+@pytest.mark.rule("M42")
 @pytest.mark.parametrize("uri", ["library://books/2", "library://books/one"])
-async def test_m42_a_missing_resource_is_not_found(uri: str) -> None:
+async def test_a_missing_resource_is_not_found(uri: str) -> None:
     async with bench(library()) as runs:
         error, line = await runs.error(BOOK, uri=uri)
         assert (error["code"], line) == (-32602, NOT_FOUND)
         assert runs.log.entries == []
 
 
-async def test_m41_bad_arguments_of_a_prompt_are_named_without_their_values() -> None:
+@pytest.mark.rule("M41")
+async def test_bad_arguments_of_a_prompt_are_named_without_their_values() -> None:
     async with bench(library()) as runs:
         error, line = await runs.error("review", {"words": "secret"})
     assert (error["code"], line) == (-32602, BAD_PARAMS)
@@ -74,7 +77,8 @@ async def test_m41_bad_arguments_of_a_prompt_are_named_without_their_values() ->
     assert "secret" not in error["message"]
 
 
-async def test_m48_an_argument_without_completer_is_a_bad_parameter() -> None:
+@pytest.mark.rule("M48")
+async def test_an_argument_without_completer_is_a_bad_parameter() -> None:
     async with bench(library()) as runs:
         assert (await runs.error("review", completing=Completing("words", "")))[1] == BAD_PARAMS
 
@@ -109,8 +113,9 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.rule("D3")
 @pytest.mark.parametrize(("name", "asked"), KINDS)
-async def test_d3_an_exception_is_an_internal_error_with_a_reference(name: str, asked: dict[str, Any]) -> None:
+async def test_an_exception_is_an_internal_error_with_a_reference(name: str, asked: dict[str, Any]) -> None:
     async with bench(failing(RuntimeError("the secret"))) as runs:
         held = runs.start(name, **asked)
         end = await runs.end(held)
@@ -122,8 +127,9 @@ async def test_d3_an_exception_is_an_internal_error_with_a_reference(name: str, 
     assert isinstance(line["exc_info"], RuntimeError)
 
 
+@pytest.mark.rule("M24")
 @pytest.mark.parametrize(("name", "asked"), KINDS)
-async def test_m24_a_deliberate_error_is_an_authored_one_of_every_kind(name: str, asked: dict[str, Any]) -> None:
+async def test_a_deliberate_error_is_an_authored_one_of_every_kind(name: str, asked: dict[str, Any]) -> None:
     async with bench(failing(ProtocolError(7, "Not now."))) as runs:
         assert await runs.error(name, **asked) == ({"code": 7, "message": "Not now."}, AUTHORED_ERROR)
 
@@ -134,13 +140,15 @@ async def test_a_prompts_tool_error_is_the_text_of_its_error() -> None:
     assert (error, line) == ({"code": -32603, "message": "No title ?."}, None)
 
 
-async def test_m42_a_handler_may_say_that_nothing_is_there() -> None:
+@pytest.mark.rule("M42")
+async def test_a_handler_may_say_that_nothing_is_there() -> None:
     async with bench(failing(NotFound())) as runs:
         assert (await runs.error("library://books", uri="library://books"))[1] == NOT_FOUND
         assert (await runs.error("prompt"))[0]["code"] == -32603
 
 
-async def test_m59_a_prompt_that_takes_too_long_is_an_error() -> None:
+@pytest.mark.rule("M59")
+async def test_a_prompt_that_takes_too_long_is_an_error() -> None:
     app = App("test", version="1")
 
     @app.prompt(timeout=0.05)
@@ -154,7 +162,8 @@ async def test_m59_a_prompt_that_takes_too_long_is_an_error() -> None:
         assert "did not finish" in (await runs.error("prompt"))[0]["message"]
 
 
-async def test_m50_prompts_and_resources_ask_too() -> None:
+@pytest.mark.rule("M50")
+async def test_prompts_and_resources_ask_too() -> None:
     app = App("test", version="1")
 
     async def roots(ctx: Context) -> str:
@@ -230,7 +239,8 @@ async def test_an_interceptor_may_refuse_change_and_see_bad_arguments() -> None:
         assert (await runs.call("add", {"left": "x"}))["structuredContent"] == 0
 
 
-async def test_m40_a_sanitizer_decides_what_its_caller_sees_before_the_schema_is_checked() -> None:
+@pytest.mark.rule("M40")
+async def test_a_sanitizer_decides_what_its_caller_sees_before_the_schema_is_checked() -> None:
     app = App("test", version="1")
 
     async def hide(found: list[int], ctx: Context) -> list[int]:
@@ -247,6 +257,7 @@ async def test_m40_a_sanitizer_decides_what_its_caller_sees_before_the_schema_is
     assert text_of(result) == "[1]"
 
 
+@pytest.mark.rule("M40")
 @pytest.mark.parametrize(
     ("said", "read"),
     [
@@ -257,7 +268,7 @@ async def test_m40_a_sanitizer_decides_what_its_caller_sees_before_the_schema_is
         ("£ é ☃ \u2028\u2029\x85", "£ é ☃ \u2028\u2029\x85"),
     ],
 )
-async def test_m40_control_characters_are_taken_out_of_texts(said: str, read: str) -> None:
+async def test_control_characters_are_taken_out_of_texts(said: str, read: str) -> None:
     async def speak(error: bool) -> str:
         if error:
             raise ToolError(said)
@@ -299,11 +310,12 @@ async def speaking(ctx: Context) -> str:
     return "said"
 
 
+@pytest.mark.rule("M49")
 @pytest.mark.parametrize(
     ("least", "levels"),
     [("debug", ["debug", "warning", "emergency"]), ("warning", ["warning", "emergency"]), (None, []), ("odd", [])],
 )
-async def test_m49_a_message_is_sent_to_clients_that_want_its_level(least: str | None, levels: list[str]) -> None:
+async def test_a_message_is_sent_to_clients_that_want_its_level(least: str | None, levels: list[str]) -> None:
     app = App("test", version="1")
     app.tool()(speaking)
     async with bench(app) as runs:
@@ -315,7 +327,8 @@ async def test_m49_a_message_is_sent_to_clients_that_want_its_level(least: str |
         assert {"level": "warning", "logger": "stock", "data": {"shelf": 1}} in logs
 
 
-async def test_m49_a_call_sends_so_many_messages_a_second() -> None:
+@pytest.mark.rule("M49")
+async def test_a_call_sends_so_many_messages_a_second() -> None:
     app = App("test", version="1")
 
     @app.tool()
@@ -330,7 +343,8 @@ async def test_m49_a_call_sends_so_many_messages_a_second() -> None:
         assert len(runs.logs(held)) < 20
 
 
-async def test_m49_an_unknown_level_is_the_authors_mistake() -> None:
+@pytest.mark.rule("M49")
+async def test_an_unknown_level_is_the_authors_mistake() -> None:
     app = App("test", version="1")
 
     @app.tool()

@@ -38,7 +38,8 @@ async def outcome(runs: Bench, how: str, **asked: Any) -> tuple[FrameKind, bytes
     return end.kind, end.body, end.header
 
 
-async def test_s21_a_result_that_nobody_reads_is_not_written_and_has_no_limit() -> None:
+@pytest.mark.rule("S21")
+async def test_a_result_that_nobody_reads_is_not_written_and_has_no_limit() -> None:
     async with bench(library(), result_limit=1000) as runs:
         assert await outcome(runs, "long") == (FrameKind.RESULT, b"", None)
         assert runs.log.entries == []
@@ -46,17 +47,19 @@ async def test_s21_a_result_that_nobody_reads_is_not_written_and_has_no_limit() 
         assert (await runs.end(held)).header is None, "a read that a client waits for is as it was"
 
 
+@pytest.mark.rule("S21")
 @pytest.mark.parametrize(
     ("how", "line"),
     [("found", NOT_FOUND), ("none", NOT_FOUND), ("said", REFUSED), ("coded", AUTHORED_ERROR), ("failed", None)],
 )
-async def test_s21_a_refusal_on_purpose_is_told_from_a_failure(how: str, line: str | None) -> None:
+async def test_a_refusal_on_purpose_is_told_from_a_failure(how: str, line: str | None) -> None:
     async with bench(library()) as runs:
         kind, _, header = await outcome(runs, how)
         assert (kind, header) == (FrameKind.ERROR, line)
 
 
-async def test_s21_a_handler_that_asks_its_caller_has_not_let_it_read() -> None:
+@pytest.mark.rule("S21")
+async def test_a_handler_that_asks_its_caller_has_not_let_it_read() -> None:
     async with bench(library()) as runs:
         kind, _, header = await outcome(runs, "asks")
         assert kind is FrameKind.ERROR
@@ -65,7 +68,8 @@ async def test_s21_a_handler_that_asks_its_caller_has_not_let_it_read() -> None:
         assert await outcome(runs, "asks", capabilities={"roots": {}}) == (FrameKind.ASK, b"", None)
 
 
-async def test_s21_an_interceptor_decides_as_it_does_for_a_read() -> None:
+@pytest.mark.rule("S21")
+async def test_an_interceptor_decides_as_it_does_for_a_read() -> None:
     app = library()
     seen: list[tuple[str, str | None]] = []
 

@@ -19,11 +19,13 @@ def sent(rate: ProgressRate, moments: list[float], *, tick: float = 0.1) -> list
     return left + ([last] if (last := rate.last()) else [])
 
 
-def test_m60_three_reports_at_once_are_three() -> None:
+@pytest.mark.rule("M60")
+def test_three_reports_at_once_are_three() -> None:
     assert sent(ProgressRate(20, 0.0), [0.0, 0.0, 0.0]) == [b"0", b"1", b"2"]
 
 
-def test_m60_three_reports_50_ms_apart_are_three() -> None:
+@pytest.mark.rule("M60")
+def test_three_reports_50_ms_apart_are_three() -> None:
     assert sent(ProgressRate(20, 0.0), [0.0, 0.05, 0.1]) == [b"0", b"1", b"2"]
 
 

@@ -7,6 +7,7 @@ import threading
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import pytest
 
 from mcpfleet.app import Context, Outcome, ProtocolError, TextContent, ToolError
 from mcpfleet.contracts.call import CallBody, FrameKind
@@ -16,7 +17,8 @@ from mcpfleet.wire.reply import RESULT_HEAD
 from tests.unit.worker.bench import add, app_of, bench, text_of
 
 
-async def test_m18_a_result_is_complete_and_begins_as_the_edge_splices_it() -> None:
+@pytest.mark.rule("M18")
+async def test_a_result_is_complete_and_begins_as_the_edge_splices_it() -> None:
     async with bench(app_of(add)) as runs:
         held = runs.start("add", {"left": 1, "right": 2})
         end = await runs.end(held)
@@ -32,7 +34,8 @@ async def test_m18_a_result_is_complete_and_begins_as_the_edge_splices_it() -> N
     }
 
 
-async def test_m38_null_is_structured_content() -> None:
+@pytest.mark.rule("M38")
+async def test_null_is_structured_content() -> None:
     async def find(book: int) -> int | None:
         return None
 
@@ -121,7 +124,8 @@ async def steps(ctx: Context) -> str:
     return "done"
 
 
-async def test_m60_reports_leave_before_the_end_in_their_order() -> None:
+@pytest.mark.rule("M60")
+async def test_reports_leave_before_the_end_in_their_order() -> None:
     """P2: greater is sent, equal is dropped."""
     async with bench(app_of(steps)) as runs:
         held = runs.start("steps", wants_progress=True)
@@ -134,14 +138,16 @@ async def test_m60_reports_leave_before_the_end_in_their_order() -> None:
         assert runs.frames[-1] is runs.ends(held)[0]
 
 
-async def test_p1_without_a_token_nothing_is_reported() -> None:
+@pytest.mark.rule("P1")
+async def test_without_a_token_nothing_is_reported() -> None:
     async with bench(app_of(steps)) as runs:
         held = runs.start("steps")
         await runs.end(held)
         assert runs.reports(held) == []
 
 
-async def test_p3_a_report_after_the_end_says_nothing() -> None:
+@pytest.mark.rule("P3")
+async def test_a_report_after_the_end_says_nothing() -> None:
     contexts: list[Context] = []
 
     async def keep(ctx: Context) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from typing import Any
 
+import pytest
 from mcp_types import CallToolResult
 from pydantic import BaseModel
 
@@ -19,7 +20,8 @@ class Row(BaseModel):
     name: str
 
 
-async def test_m53_a_step_is_done_once_over_all_rounds() -> None:
+@pytest.mark.rule("M53")
+async def test_a_step_is_done_once_over_all_rounds() -> None:
     done: list[Any] = []
 
     def load(account: str) -> list[Row]:
@@ -44,7 +46,8 @@ async def test_m53_a_step_is_done_once_over_all_rounds() -> None:
     assert done == ["a", "b", 1, 1]
 
 
-async def test_m53_a_step_that_fails_is_not_remembered() -> None:
+@pytest.mark.rule("M53")
+async def test_a_step_that_fails_is_not_remembered() -> None:
     async def fail() -> None:
         raise ValueError("no")
 
@@ -59,7 +62,8 @@ async def test_m53_a_step_that_fails_is_not_remembered() -> None:
         assert (await runs.asks("report", capabilities=FORMS))["memory"]["steps"] == {}
 
 
-async def test_m53_more_than_a_call_can_remember_is_an_error_that_says_what_to_do() -> None:
+@pytest.mark.rule("M53")
+async def test_more_than_a_call_can_remember_is_an_error_that_says_what_to_do() -> None:
     async def report(ctx: Context) -> None:
         await ctx.step("load", lambda: "x" * MOST_REMEMBERED)
 
@@ -68,7 +72,8 @@ async def test_m53_more_than_a_call_can_remember_is_an_error_that_says_what_to_d
         assert "task" in str(runs.log.entries[-1]["exc_info"])
 
 
-async def test_m53_a_result_that_no_later_run_could_have_is_an_error() -> None:
+@pytest.mark.rule("M53")
+async def test_a_result_that_no_later_run_could_have_is_an_error() -> None:
     async def report(ctx: Context) -> None:
         await ctx.step("load", object)
 
@@ -77,7 +82,8 @@ async def test_m53_a_result_that_no_later_run_could_have_is_an_error() -> None:
         assert "'load'" in str(runs.log.entries[-1]["exc_info"])
 
 
-async def test_k29_a_steps_failed_result_is_no_success_in_a_later_run() -> None:
+@pytest.mark.rule("K29")
+async def test_a_steps_failed_result_is_no_success_in_a_later_run() -> None:
     """A declared result stays itself in each run; an undeclared one would become data, so the call fails."""
 
     def declared() -> CallToolResult:

@@ -124,7 +124,8 @@ def test_a_cancel_of_a_waiting_call_forgets_it_at_once() -> None:
     assert following.key == CallKey("e1", "c")
 
 
-def test_p8_a_cancel_of_a_running_call_keeps_its_slot_until_it_ends() -> None:
+@pytest.mark.rule("P8")
+def test_a_cancel_of_a_running_call_keeps_its_slot_until_it_ends() -> None:
     held = table(slots=1, queue=0)
     running = call("a")
     held.place(running)

@@ -29,6 +29,7 @@ def holding(**said: Any) -> Holding:
     return Holding(ID, 3, "d" * 32, 0.0, **said)
 
 
+@pytest.mark.rule("M68", "K10")
 @pytest.mark.parametrize(
     ("held", "frame", "status"),
     [
@@ -42,21 +43,23 @@ def holding(**said: Any) -> Holding:
         (holding(is_cancelled=True, is_stopped=True), ended(b""), Status.CANCELLED),
     ],
 )
-def test_m68_k10_an_end_is_a_result_an_error_or_a_cancel(held: Holding, frame: Ended, status: Status) -> None:
+def test_an_end_is_a_result_an_error_or_a_cancel(held: Holding, frame: Ended, status: Status) -> None:
     then = write_of(held, frame)
     assert isinstance(then, Settle)
     assert (then.status, then.fence) == (status, 3)
     assert (then.end is None) is (status is Status.CANCELLED)
 
 
-def test_m68_a_failure_says_why_in_its_status_message() -> None:
+@pytest.mark.rule("M68")
+def test_a_failure_says_why_in_its_status_message() -> None:
     then = write_of(holding(), ended(ERROR, FrameKind.ERROR))
     assert isinstance(then, Settle)
     assert then.message == "no paper"
 
 
+@pytest.mark.rule("K21")
 @pytest.mark.parametrize("body", [b"", RESULT, FAILURE])
-def test_k21_a_run_that_was_told_to_end_leaves_no_result(body: bytes) -> None:
+def test_a_run_that_was_told_to_end_leaves_no_result(body: bytes) -> None:
     assert write_of(holding(is_stopped=True), ended(body)) == GIVEN_BACK
 
 
@@ -64,8 +67,9 @@ def test_a_run_that_ended_without_a_result_is_given_back() -> None:
     assert write_of(holding(), ended(b"")) == GIVEN_BACK
 
 
+@pytest.mark.rule("K7")
 @pytest.mark.parametrize("frame", [ended(RESULT), ended(b""), ended(b"", FrameKind.ASK)])
-def test_k7_nothing_is_written_of_a_task_that_is_lost(frame: Ended) -> None:
+def test_nothing_is_written_of_a_task_that_is_lost(frame: Ended) -> None:
     assert write_of(holding(is_lost=True), frame) is None
 
 

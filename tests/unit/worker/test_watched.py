@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcpfleet.contracts.subscriptions import PART, Watched, watch_report
 from mcpfleet.worker.watched import WatchedSets
 
@@ -41,7 +43,8 @@ def test_an_edge_that_is_silent_for_its_time_watches_nothing() -> None:
     assert known.union() == {"a:2"}
 
 
-def test_d13_silence_without_a_link_does_not_count() -> None:
+@pytest.mark.rule("D13")
+def test_silence_without_a_link_does_not_count() -> None:
     known = sets(lasts=45.0)
     known.hear(said(ONE, 1, "a:1"), 0.0)
     known.spare(100.0)

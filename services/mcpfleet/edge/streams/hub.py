@@ -135,7 +135,7 @@ class Hub:
         self._show(stream)  # the client's view may have changed since its request
 
     def _is_full(self, stream: Stream) -> bool:
-        """Return whether there are too many streams, or too many that leave no connection for calls (N18)."""
+        """Return whether there are too many streams, or too many that leave no connection for calls (N29)."""
         if self._count >= self._most:
             return True
         return stream.has_connection and self._connections >= self._most_connections

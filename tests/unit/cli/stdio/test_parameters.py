@@ -11,6 +11,7 @@ from mcpfleet.cli.stdio.parameters import ToolHeaders, encode
 from mcpfleet.wire.mirror import decode
 
 
+@pytest.mark.rule("M3")
 @pytest.mark.parametrize(
     ("value", "header"),
     [
@@ -22,7 +23,7 @@ from mcpfleet.wire.mirror import decode
         ("", ""),
     ],
 )
-def test_m3_values_are_encoded_as_the_specification_shows_and_as_an_edge_reads_them(value: str, header: str) -> None:
+def test_values_are_encoded_as_the_specification_shows_and_as_an_edge_reads_them(value: str, header: str) -> None:
     assert encode(value) == header
     assert decode(header, "Mcp-Name") == value
 
@@ -38,7 +39,8 @@ def call(headers: ToolHeaders, arguments: Any) -> dict[str, str]:
     return headers.of_call(read_message(to_line({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})))
 
 
-def test_m6_nested_arguments_numbers_and_booleans_are_repeated_and_absent_ones_are_not() -> None:
+@pytest.mark.rule("M6")
+def test_nested_arguments_numbers_and_booleans_are_repeated_and_absent_ones_are_not() -> None:
     properties = {
         "a": {"type": "integer", "x-mcp-header": "A"},
         "b": {"type": "object", "properties": {"c": {"type": "boolean", "x-mcp-header": "C"}}},
@@ -51,6 +53,7 @@ def test_m6_nested_arguments_numbers_and_booleans_are_repeated_and_absent_ones_a
     assert call(headers, None) == {}
 
 
+@pytest.mark.rule("M7")
 @pytest.mark.parametrize(
     "properties",
     [
@@ -63,7 +66,7 @@ def test_m6_nested_arguments_numbers_and_booleans_are_repeated_and_absent_ones_a
         {"a": {"anyOf": [{"type": "string", "x-mcp-header": "A"}]}},
     ],
 )
-def test_m7_annotations_against_the_rules_are_named(properties: Any) -> None:
+def test_annotations_against_the_rules_are_named(properties: Any) -> None:
     _, refused = learn({"type": "object", "properties": properties})
     [sentence] = refused
     assert "'t' is left out" in sentence

@@ -86,7 +86,8 @@ SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-h
 BAD = {"type": "object", "properties": {"r": {"type": "number", "x-mcp-header": "R"}}}
 
 
-async def test_m6_listed_tools_tell_which_arguments_are_repeated_in_headers() -> None:
+@pytest.mark.rule("M6")
+async def test_listed_tools_tell_which_arguments_are_repeated_in_headers() -> None:
     """M7: a tool whose annotations break the rules is left out of the list."""
     heads: list[Any] = []
 

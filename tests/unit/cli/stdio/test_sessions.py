@@ -173,7 +173,8 @@ async def test_a_session_that_would_be_another_is_not_made_again() -> None:
     assert "start this connection again" in said
 
 
-async def test_p8_a_cancel_is_posted_after_its_request_and_nothing_more_comes_of_it() -> None:
+@pytest.mark.rule("P8")
+async def test_a_cancel_is_posted_after_its_request_and_nothing_more_comes_of_it() -> None:
     server, cancelled = Server(), anyio.Event()
 
     async def serve(asked: Asked) -> None:

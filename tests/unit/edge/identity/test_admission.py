@@ -189,9 +189,10 @@ def wants_credentials() -> ResourceMetadata:
     return ResourceMetadata(settings, "http://127.0.0.1:8000", lambda _endpoint: ())
 
 
+@pytest.mark.rule("M63")
 @pytest.mark.parametrize("principal", [Principal(client="cli"), Principal(subject="ann", scopes=("write",))])
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_m63_who_has_a_name_needs_an_operations_scopes(principal: Principal, *, is_open: bool) -> None:
+async def test_who_has_a_name_needs_an_operations_scopes(principal: Principal, *, is_open: bool) -> None:
     admission = Admission(Verdicts(admitted()), SETTINGS, metadata=None if is_open else wants_credentials())
     with pytest.raises(Rejection) as refused:
         admission.require("mcp", principal, ("read",))
@@ -294,7 +295,8 @@ async def test_a_streams_verdict_is_kept_for_its_time_and_asked_for_afresh_on_de
         await admission.verdict("mcp", somebody(), fresh=True)
 
 
-async def test_s2_a_streams_verdict_is_valid_for_as_long_as_its_credential() -> None:
+@pytest.mark.rule("S2")
+async def test_a_streams_verdict_is_valid_for_as_long_as_its_credential() -> None:
     client = Verdicts(admitted(lasts=10.0).model_copy(update={"good_for": 300.0}))
     admission = Admission(client, SETTINGS)
     verdict = await admission.verdict("mcp", somebody())

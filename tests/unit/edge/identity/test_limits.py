@@ -1,5 +1,7 @@
 """Limits at an edge: tokens of authorization's windows, reserved before they are needed, many limits a question."""
 
+# Longer than 400 lines: one class, over one bench of windows that tests move by hand.
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
@@ -110,7 +112,8 @@ async def test_who_has_no_limit_asks_nobody() -> None:
         assert windows.asked == []
 
 
-async def test_m40_tool_calls_and_completions_have_a_limit_by_default() -> None:
+@pytest.mark.rule("M40")
+async def test_tool_calls_and_completions_have_a_limit_by_default() -> None:
     windows, own = Windows(), EdgeSettings()
     async with limits(windows, rate_tools=own.rate_tools, rate_completions=own.rate_completions) as made:
         await made.take_tool("mcp", ANN, tool())
@@ -123,7 +126,8 @@ async def test_m40_tool_calls_and_completions_have_a_limit_by_default() -> None:
         assert len(windows.asked) == 2
 
 
-async def test_d4_beyond_the_limit_is_429_with_the_rest_of_the_window() -> None:
+@pytest.mark.rule("D4")
+async def test_beyond_the_limit_is_429_with_the_rest_of_the_window() -> None:
     windows = Windows(rest=41.5)
     async with limits(windows, rate_tools="3/60") as made:
         await calls(made, 3)
@@ -169,7 +173,8 @@ async def test_limits_are_of_a_partition_an_endpoint_and_a_tool() -> None:
         assert (await refusal(made, ANONYMOUS, endpoint="a")).status == 429, "callers without a name share theirs"
 
 
-async def test_m82_as_many_calls_as_wait_are_asked_for_and_no_more_than_the_limit_pass() -> None:
+@pytest.mark.rule("M82")
+async def test_as_many_calls_as_wait_are_asked_for_and_no_more_than_the_limit_pass() -> None:
     windows = Windows()
     windows.go_on = anyio.Event()
     refused = 0
@@ -190,7 +195,8 @@ async def test_m82_as_many_calls_as_wait_are_asked_for_and_no_more_than_the_limi
     assert len(windows.asked) <= 3
 
 
-async def test_m82_limits_that_are_due_at_the_same_time_go_in_one_question() -> None:
+@pytest.mark.rule("M82")
+async def test_limits_that_are_due_at_the_same_time_go_in_one_question() -> None:
     windows = Windows()
     windows.go_on = anyio.Event()
     async with limits(windows, rate_tools="6000/60") as made, anyio.create_task_group() as tasks:
@@ -206,7 +212,8 @@ async def test_m82_limits_that_are_due_at_the_same_time_go_in_one_question() -> 
     assert sorted(question.id for question in windows.asked) == [question.id for question in windows.asked]
 
 
-async def test_m83_a_call_whose_token_is_reserved_waits_for_nobody() -> None:
+@pytest.mark.rule("M83")
+async def test_a_call_whose_token_is_reserved_waits_for_nobody() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="6000/60") as made:
         await calls(made, 1)
@@ -216,7 +223,8 @@ async def test_m83_a_call_whose_token_is_reserved_waits_for_nobody() -> None:
         assert windows.asked[1].limits[0].wanted == 0, "the next ones were reserved at half, and nobody waited"
 
 
-async def test_m83_a_caller_in_steady_use_waits_once_a_window() -> None:
+@pytest.mark.rule("M83")
+async def test_a_caller_in_steady_use_waits_once_a_window() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="6000/60") as made:
         await calls(made, 1)
@@ -228,7 +236,8 @@ async def test_m83_a_caller_in_steady_use_waits_once_a_window() -> None:
         assert len(windows.asked) < 30
 
 
-async def test_m83_a_failed_reservation_is_tried_again_before_any_call_waits() -> None:
+@pytest.mark.rule("M83")
+async def test_a_failed_reservation_is_tried_again_before_any_call_waits() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="6000/60") as made:
         await calls(made, 1)
@@ -243,7 +252,8 @@ async def test_m83_a_failed_reservation_is_tried_again_before_any_call_waits() -
         assert [suspensions(lambda: made.take_tool("mcp", ANN, tool())) for _ in range(8)] == [0] * 8
 
 
-async def test_m83_the_share_of_what_is_left_keeps_small_limits_exact() -> None:
+@pytest.mark.rule("M83")
+async def test_the_share_of_what_is_left_keeps_small_limits_exact() -> None:
     """Three edges with 20 calls each at the same time, a limit of 12: what each waits for, and nothing ahead."""
     windows = Windows()
     passed = 0
@@ -269,7 +279,8 @@ async def test_m83_the_share_of_what_is_left_keeps_small_limits_exact() -> None:
     assert (passed, windows.used) == (12, 12)
 
 
-async def test_m83_an_edge_holds_no_more_ahead_than_it_has_used() -> None:
+@pytest.mark.rule("M83")
+async def test_an_edge_holds_no_more_ahead_than_it_has_used() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="100000/60") as made:
         for used in range(1, 400):
@@ -278,7 +289,8 @@ async def test_m83_an_edge_holds_no_more_ahead_than_it_has_used() -> None:
             assert windows.used - used <= max(used, 16)
 
 
-async def test_m84_what_is_not_used_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("M84")
+async def test_what_is_not_used_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "_CHECKS_EVERY", 0.05)
     windows = Windows()
     async with limits(windows, rate_tools="100000/60") as made:
@@ -289,7 +301,8 @@ async def test_m84_what_is_not_used_is_given_back(monkeypatch: pytest.MonkeyPatc
         assert windows.used >= 320
 
 
-async def test_m84_nothing_is_taken_for_a_limit_whose_window_ended_before_it_gave_back() -> None:
+@pytest.mark.rule("M84")
+async def test_nothing_is_taken_for_a_limit_whose_window_ended_before_it_gave_back() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="100000/60") as made:
         await calls(made, 300)
@@ -301,7 +314,8 @@ async def test_m84_nothing_is_taken_for_a_limit_whose_window_ended_before_it_gav
         assert [window.number for window in windows.windows.values()] == [7]
 
 
-async def test_m84_an_edge_that_leaves_gives_back_what_it_holds() -> None:
+@pytest.mark.rule("M84")
+async def test_an_edge_that_leaves_gives_back_what_it_holds() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="100000/60") as made:
         for principal in (ANN, BOB):
@@ -311,7 +325,8 @@ async def test_m84_an_edge_that_leaves_gives_back_what_it_holds() -> None:
         assert windows.used == 600
 
 
-async def test_m84_a_window_that_was_full_is_used_again_once_tokens_came_back() -> None:
+@pytest.mark.rule("M84")
+async def test_a_window_that_was_full_is_used_again_once_tokens_came_back() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="3/60") as made:
         await calls(made, 3)
@@ -328,7 +343,8 @@ async def test_m84_a_window_that_was_full_is_used_again_once_tokens_came_back() 
         assert (windows.used, (await refusal(made)).status) == (3, 429)
 
 
-async def test_m84_a_limit_that_is_forgotten_for_others_gives_its_tokens_back() -> None:
+@pytest.mark.rule("M84")
+async def test_a_limit_that_is_forgotten_for_others_gives_its_tokens_back() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="6000/60", rate_entries=2) as made:
         for name in "abcd":

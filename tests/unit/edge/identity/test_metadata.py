@@ -52,8 +52,9 @@ async def test_a_head_gets_the_head_of_a_get() -> None:
     assert head.sent[0] == get.sent[0]
 
 
+@pytest.mark.rule("M62")
 @pytest.mark.parametrize("path", [ROOT, f"{ROOT}/mcp"])
-async def test_m62_the_document_is_at_the_root_and_under_the_endpoints_path(path: str) -> None:
+async def test_the_document_is_at_the_root_and_under_the_endpoints_path(path: str) -> None:
     """T1: without a credential, and for scripts of any page."""
     exchange = await answer(path)
     assert exchange is not None
@@ -107,7 +108,8 @@ async def test_where_no_server_gives_tokens_there_is_no_document() -> None:
     assert challenge(rejection) == 'Bearer scope="read write"'
 
 
-def test_m63_a_challenge_leads_to_the_document_and_names_scopes() -> None:
+@pytest.mark.rule("M63")
+def test_a_challenge_leads_to_the_document_and_names_scopes() -> None:
     """T22: the address is absolute."""
     challenges = Challenges(access())
     document = f'resource_metadata="http://127.0.0.1:8000{ROOT}/mcp", scope="read write"'
@@ -119,7 +121,8 @@ def test_m63_a_challenge_leads_to_the_document_and_names_scopes() -> None:
     assert (misplaced.status, challenge(misplaced)) == (400, f'Bearer error="invalid_request", {document}')
 
 
-def test_m63_a_missing_scope_is_403_with_all_scopes_of_the_operation() -> None:
+@pytest.mark.rule("M63")
+def test_a_missing_scope_is_403_with_all_scopes_of_the_operation() -> None:
     rejection = Challenges(access()).insufficient_scope("mcp", ("write", "admin"))
     assert (rejection.status, rejection.code) == (403, -32603)
     assert challenge(rejection) == (
@@ -127,7 +130,8 @@ def test_m63_a_missing_scope_is_403_with_all_scopes_of_the_operation() -> None:
     )
 
 
-def test_t22_offline_access_is_asked_for_only_where_a_tool_needs_it() -> None:
+@pytest.mark.rule("T22")
+def test_offline_access_is_asked_for_only_where_a_tool_needs_it() -> None:
     assert "offline_access" not in challenge(Challenges(access()).missing("mcp"))
 
 

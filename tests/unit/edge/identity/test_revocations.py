@@ -318,7 +318,8 @@ async def holds(made: Hinted, seconds: float) -> bool:
     return len(made.verdicts.asked) == asked
 
 
-async def test_m86_hints_that_name_its_key_keep_a_verdict_though_nothing_was_ever_revoked() -> None:
+@pytest.mark.rule("M86")
+async def test_hints_that_name_its_key_keep_a_verdict_though_nothing_was_ever_revoked() -> None:
     async with hinted() as made:
         made.verdicts.key, made.verdicts.lasts = "key", 0.2
         made.hint(keys=("key",))
@@ -326,7 +327,8 @@ async def test_m86_hints_that_name_its_key_keep_a_verdict_though_nothing_was_eve
         assert await holds(made, 0.5)
 
 
-async def test_m86_hints_keep_no_verdict_while_a_revocation_that_they_tell_of_is_not_known() -> None:
+@pytest.mark.rule("M86")
+async def test_hints_keep_no_verdict_while_a_revocation_that_they_tell_of_is_not_known() -> None:
     """It cannot be fetched, and may be this caller's."""
     async with hinted() as made:
         made.verdicts.key, made.verdicts.lasts = "key", 0.2
@@ -338,7 +340,8 @@ async def test_m86_hints_keep_no_verdict_while_a_revocation_that_they_tell_of_is
         assert not await holds(made, 1.3)
 
 
-async def test_m87_a_hint_without_its_key_ends_a_verdict() -> None:
+@pytest.mark.rule("M87")
+async def test_a_hint_without_its_key_ends_a_verdict() -> None:
     async with hinted() as made:
         made.verdicts.key = "key"
         await outcome(made.admission, ANN)

@@ -50,7 +50,8 @@ class Keyed:
         self.admission.confirm_keys(keys)
 
 
-async def test_m86_a_verdict_by_a_key_that_is_heard_of_holds_for_minutes() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_by_a_key_that_is_heard_of_holds_for_minutes() -> None:
     edge = Keyed()
     assert await edge.asks()
     edge.hear("old", "other", seconds=299)
@@ -59,7 +60,8 @@ async def test_m86_a_verdict_by_a_key_that_is_heard_of_holds_for_minutes() -> No
     assert await edge.asks(), "its own time is over"
 
 
-async def test_m86_a_verdict_ends_ten_seconds_after_its_key_was_heard_of_last() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_ends_ten_seconds_after_its_key_was_heard_of_last() -> None:
     edge = Keyed()
     await edge.asks()
     edge.hear("old", seconds=100)
@@ -70,7 +72,8 @@ async def test_m86_a_verdict_ends_ten_seconds_after_its_key_was_heard_of_last() 
     assert await edge.asks()
 
 
-async def test_m86_a_verdict_whose_key_was_never_heard_of_holds_for_ten_seconds() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_whose_key_was_never_heard_of_holds_for_ten_seconds() -> None:
     edge = Keyed()
     edge.hear("old", seconds=50)
     await edge.asks()
@@ -80,7 +83,8 @@ async def test_m86_a_verdict_whose_key_was_never_heard_of_holds_for_ten_seconds(
     assert await edge.asks()
 
 
-async def test_m86_a_verdict_ends_with_its_token_however_well_its_key_is_heard_of() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_ends_with_its_token_however_well_its_key_is_heard_of() -> None:
     edge = Keyed(lasts_heard=42.0)
     await edge.asks()
     edge.hear("old", seconds=41.9)
@@ -89,7 +93,8 @@ async def test_m86_a_verdict_ends_with_its_token_however_well_its_key_is_heard_o
     assert await edge.asks()
 
 
-async def test_m86_a_longer_silence_that_is_allowed_is_the_one_that_counts() -> None:
+@pytest.mark.rule("M86")
+async def test_a_longer_silence_that_is_allowed_is_the_one_that_counts() -> None:
     edge = Keyed(silence=30.0)
     await edge.asks()
     edge.hear("old", seconds=100)
@@ -99,7 +104,8 @@ async def test_m86_a_longer_silence_that_is_allowed_is_the_one_that_counts() -> 
     assert await edge.asks()
 
 
-async def test_m86_a_verdict_without_a_key_holds_for_its_ten_seconds() -> None:
+@pytest.mark.rule("M86")
+async def test_a_verdict_without_a_key_holds_for_its_ten_seconds() -> None:
     """An introspected token may end at its issuer at any time, and an older authorization names no key."""
     edge = Keyed(key=None, lasts_heard=None)
     await edge.asks()
@@ -107,7 +113,8 @@ async def test_m86_a_verdict_without_a_key_holds_for_its_ten_seconds() -> None:
     assert await edge.asks()
 
 
-async def test_m86_a_long_verdict_begins_no_stream() -> None:
+@pytest.mark.rule("M86")
+async def test_a_long_verdict_begins_no_stream() -> None:
     """A stream goes by an answer of the last ten seconds."""
     edge = Keyed()
     await edge.asks()
@@ -120,7 +127,8 @@ async def test_m86_a_long_verdict_begins_no_stream() -> None:
     assert (verdict.asked_at, verdict.admitted.key) == (edge.clock.now, "old")
 
 
-async def test_m86_a_change_of_policy_ends_a_long_verdict_within_half_of_a_short_one() -> None:
+@pytest.mark.rule("M86")
+async def test_a_change_of_policy_ends_a_long_verdict_within_half_of_a_short_one() -> None:
     edge = Keyed()
     await edge.asks()
     edge.hear("old", seconds=100)
@@ -130,7 +138,8 @@ async def test_m86_a_change_of_policy_ends_a_long_verdict_within_half_of_a_short
     assert await edge.asks()
 
 
-async def test_m86_long_verdicts_that_began_together_are_not_renewed_together() -> None:
+@pytest.mark.rule("M86")
+async def test_long_verdicts_that_began_together_are_not_renewed_together() -> None:
     clock = Clock()
     client = Verdicts(Admitted(principal=SOMEBODY, lasts=10, lasts_heard=300, key="old"))
     admission = Admission(client, EdgeSettings(admission_entries=1_000), clock=clock)
@@ -154,7 +163,8 @@ async def test_m86_long_verdicts_that_began_together_are_not_renewed_together() 
     assert max(renewed) < 100
 
 
-async def test_m87_a_key_that_is_not_good_any_more_ends_its_verdicts_and_no_others() -> None:
+@pytest.mark.rule("M87")
+async def test_a_key_that_is_not_good_any_more_ends_its_verdicts_and_no_others() -> None:
     edge = Keyed()
     await edge.asks(1)
     edge.client.answer = edge.answer.model_copy(update={"key": "new"})
@@ -167,7 +177,8 @@ async def test_m87_a_key_that_is_not_good_any_more_ends_its_verdicts_and_no_othe
     assert not await edge.asks(2)
 
 
-async def test_m87_keys_that_were_fetched_before_a_verdict_say_nothing_against_it() -> None:
+@pytest.mark.rule("M87")
+async def test_keys_that_were_fetched_before_a_verdict_say_nothing_against_it() -> None:
     """One service has not heard yet of the key that another has: nothing flaps between them."""
     edge = Keyed(key="new")
     await edge.asks()
@@ -178,7 +189,8 @@ async def test_m87_keys_that_were_fetched_before_a_verdict_say_nothing_against_i
     assert await edge.asks()
 
 
-async def test_m87_a_verdict_that_came_late_by_a_key_that_ended_ends_at_the_next_look() -> None:
+@pytest.mark.rule("M87")
+async def test_a_verdict_that_came_late_by_a_key_that_ended_ends_at_the_next_look() -> None:
     edge = Keyed()
     await edge.asks(1)
     edge.hear("old", seconds=20)
@@ -190,7 +202,8 @@ async def test_m87_a_verdict_that_came_late_by_a_key_that_ended_ends_at_the_next
     assert await edge.asks(2)
 
 
-async def test_m87_who_holds_a_permission_by_a_key_hears_of_its_end_for_a_while() -> None:
+@pytest.mark.rule("M87")
+async def test_who_holds_a_permission_by_a_key_hears_of_its_end_for_a_while() -> None:
     """A stream may begin while its key ends, with a permission that was asked for before."""
     edge, over = Keyed(), []
     edge.admission.on_keys_ended(lambda is_over: over.append([is_over("old", 1_000.0), is_over("new", 1_000.0)]))

@@ -10,6 +10,7 @@ from tests.kit.cost import cost
 ENTRY = b'{"uri":"test://a","name":"a"}'
 
 
+@pytest.mark.rule("T31")
 @pytest.mark.parametrize(
     "body",
     [
@@ -24,7 +25,7 @@ ENTRY = b'{"uri":"test://a","name":"a"}'
         pytest.param(b'{"resources":[%b]}' % b",".join([b"[]"] * 2_000_000), id="more values than are read"),
     ],
 )
-def test_t31_what_is_no_answer_of_a_lister_is_none(body: bytes) -> None:
+def test_what_is_no_answer_of_a_lister_is_none(body: bytes) -> None:
     assert _read(body) is None
     assert cost(lambda: _read(body)) < 5
 

@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
@@ -64,17 +65,19 @@ PAIRS = st.lists(st.tuples(NAMES, st.binary(max_size=24)), max_size=6)
 by_chance = settings(deadline=None, max_examples=200)
 
 
+@pytest.mark.rule("D18")
 @by_chance
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]":,0123456789.eE-+ntf\\u', max_size=40).map(str.encode))
-def test_d18_a_body_is_read_or_refused_and_what_was_read_can_be_said_again(body: bytes) -> None:
+def test_a_body_is_read_or_refused_and_what_was_read_can_be_said_again(body: bytes) -> None:
     with suppress(Rejection):
         value = parse(body)
         assert parse(json.dumps(value).encode()) == value
 
 
+@pytest.mark.rule("M2")
 @by_chance
 @given(VALUES | OBJECTS)
-def test_m2_an_envelope_is_read_or_refused_and_its_id_comes_back_in_its_type(value: Any) -> None:
+def test_an_envelope_is_read_or_refused_and_its_id_comes_back_in_its_type(value: Any) -> None:
     body = json.dumps(value).encode()
     message = parse(body)
     try:
@@ -87,16 +90,18 @@ def test_m2_an_envelope_is_read_or_refused_and_its_id_comes_back_in_its_type(val
     assert type(said.get("id")) is type(identifier)
 
 
+@pytest.mark.rule("T11")
 @by_chance
 @given(st.sampled_from(sorted(METHODS)), OBJECTS)
-def test_t11_the_structure_of_parameters_is_sound_or_refused(method: str, params: dict[str, Any]) -> None:
+def test_the_structure_of_parameters_is_sound_or_refused(method: str, params: dict[str, Any]) -> None:
     with suppress(Rejection):
         METHODS[method].check(params)
 
 
+@pytest.mark.rule("T11")
 @by_chance
 @given(st.sampled_from(sorted(METHODS)), OBJECTS, OBJECTS, PAIRS, st.booleans())
-def test_t11_a_message_passes_the_ladder_or_is_refused(
+def test_a_message_passes_the_ladder_or_is_refused(
     method: str, params: dict[str, Any], meta: dict[str, Any], pairs: list[Any], legacy: bool
 ) -> None:
     own = {VERSION_KEY: MODERN, CAPABILITIES_KEY: {}, **meta}
@@ -112,9 +117,10 @@ def test_t11_a_message_passes_the_ladder_or_is_refused(
             assert to_json(exchange.params), "what passes can be sent on"
 
 
+@pytest.mark.rule("M3", "M5", "M6")
 @by_chance
 @given(PAIRS, VALUES)
-def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], value: Any) -> None:
+def test_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], value: Any) -> None:
     headers = Headers(pairs)
     for name, _ in pairs:
         with suppress(Rejection):
@@ -126,9 +132,10 @@ def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], 
         mirror.check_parameters(headers, (Mirrored("mcp-param-a", ("a",)),), {"a": value})
 
 
+@pytest.mark.rule("M17")
 @by_chance
 @given(st.binary(max_size=24) | st.sampled_from([b"localhost", b"http://localhost", b"null", b"[::1]:1"]))
-def test_m17_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
+def test_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
     hosts, cors = AllowedHosts("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
     headers = Headers([(b"host", value), (b"origin", value), (b"access-control-request-headers", value)])
     for check in (hosts.check_host, hosts.check_origin):
@@ -137,8 +144,9 @@ def test_m17_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
     assert all(each.isascii() for each in cors.preflight(headers).values())
 
 
+@pytest.mark.rule("M23")
 @by_chance
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_m23_a_trace_is_read_or_ignored(parent: str, state: str) -> None:
+def test_a_trace_is_read_or_ignored(parent: str, state: str) -> None:
     read = TraceContext.parse(parent, state)
     assert read is None or TraceContext.parse(read.header(), read.state) == read

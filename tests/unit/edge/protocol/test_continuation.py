@@ -67,14 +67,16 @@ def asked(rounds: RoundsAtOnce, of: ServerExchange, before: Round = FIRST, body:
 CALL = {"name": "report", "arguments": {"a": 1, "b": [2]}}
 
 
-def test_m50_a_question_is_a_result_without_cache_hints(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M50")
+def test_a_question_is_a_result_without_cache_hints(rounds: RoundsAtOnce) -> None:
     result = asked(rounds, request(CALL))
     assert result.keys() == {"_meta", "resultType", "inputRequests", "requestState"}
     assert result["resultType"] == "input_required"
     assert result["inputRequests"] == {"who": QUESTION}
 
 
-def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M50")
+def test_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: RoundsAtOnce) -> None:
     state = asked(rounds, request(CALL))["requestState"]
     answers = {"who": {"action": "accept", "content": {"name": "Ann"}}}
     begun = rounds.begin(request({**CALL, "requestState": state, "inputResponses": answers}))
@@ -92,10 +94,9 @@ class Linked(Span):
         self.links.append(cause)
 
 
+@pytest.mark.rule("M50")
 @pytest.mark.parametrize("sampled", [True, False])
-def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(
-    rounds: RoundsAtOnce, *, sampled: bool
-) -> None:
+def test_a_retry_is_linked_to_the_round_before_where_that_is_recorded(rounds: RoundsAtOnce, *, sampled: bool) -> None:
     first, second = Linked(TraceContext.fresh(sampled=sampled)), Linked(TraceContext.fresh(sampled=True))
     state = asked(rounds, request(CALL, span=first))["requestState"]
     rounds.begin(request({**CALL, "requestState": state}, span=second))
@@ -103,16 +104,19 @@ def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(
     assert second.links == ([first.context] if sampled else [])
 
 
-def test_m51_answers_without_a_state_are_taken(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M51")
+def test_answers_without_a_state_are_taken(rounds: RoundsAtOnce) -> None:
     assert rounds.begin(request({**CALL, "inputResponses": {"who": {}}})) == Round(0, {"who": {}}, None)
 
 
-def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M52")
+def test_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: RoundsAtOnce) -> None:
     state = asked(rounds, request(CALL))["requestState"]
     again = {"_meta": {"x": 1}, "arguments": {"b": [2], "a": 1}, "name": "report", "requestState": state}
     assert rounds.begin(request(again)).number == 1
 
 
+@pytest.mark.rule("M52")
 @pytest.mark.parametrize(
     "other",
     [
@@ -126,7 +130,7 @@ def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Rou
     ],
     ids=["target", "arguments", "method", "endpoint", "subject", "tenant", "nobody"],
 )
-def test_m52_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_words(
+def test_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_words(
     rounds: RoundsAtOnce, other: dict[str, Any]
 ) -> None:
     state = asked(rounds, request(CALL))["requestState"]
@@ -136,7 +140,8 @@ def test_m52_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_w
     assert (foreign.status, foreign.code, foreign.message) == (400, -32602, tampered.message)
 
 
-def test_m52_a_state_that_is_too_long_is_refused_unread(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M52")
+def test_a_state_that_is_too_long_is_refused_unread(rounds: RoundsAtOnce) -> None:
     assert refusal(rounds, request({**CALL, "requestState": "A" * 1_000_000})).code == -32602
 
 
@@ -146,7 +151,8 @@ def refusal(rounds: RoundsAtOnce, of: ServerExchange) -> Rejection:
     return raised.value
 
 
-def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M53")
+def test_a_handler_asks_as_often_as_clients_answer(rounds: RoundsAtOnce) -> None:
     before = FIRST
     for number in range(3):
         state = asked(rounds, request(CALL), before)["requestState"]
@@ -180,7 +186,8 @@ def test_without_keys_a_question_is_503(tmp_path: Path) -> None:
     assert (raised.value.status, raised.value.code) == (503, -32603)
 
 
-def test_m52_what_is_too_large_for_a_state_says_to_use_a_task(rounds: RoundsAtOnce) -> None:
+@pytest.mark.rule("M52")
+def test_what_is_too_large_for_a_state_says_to_use_a_task(rounds: RoundsAtOnce) -> None:
     with pytest.raises(Rejection) as raised:
         rounds.ask(request(CALL), FIRST, frame(memory={"x": "y" * 200_000}))
     assert raised.value.code == -32603

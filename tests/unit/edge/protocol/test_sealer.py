@@ -27,13 +27,15 @@ def sealer(path: Path, *, adopted_after: float = 0.0) -> SealingAtOnce:
     return SealingAtOnce(KeySealer(str(path), adopted_after=adopted_after, log=captured(LogCapture())))
 
 
-def test_m52_what_was_sealed_opens_on_every_edge_that_has_the_key(tmp_path: Path) -> None:
+@pytest.mark.rule("M52")
+def test_what_was_sealed_opens_on_every_edge_that_has_the_key(tmp_path: Path) -> None:
     path = make_keys(tmp_path)
     text = sealer(path).seal({"answer": [1, None, "x"]}, bound=b"use", lasts=60)
     assert sealer(path).open(text, bound=b"use") == {"answer": [1, None, "x"]}
 
 
-def test_m52_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Path) -> None:
+@pytest.mark.rule("M52")
+def test_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Path) -> None:
     sealing = sealer(make_keys(tmp_path))
     first, second = (sealing.seal("secret", bound=b"", lasts=60) for _ in range(2))
     assert first != second
@@ -41,6 +43,7 @@ def test_m52_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Pa
     assert first.isascii()
 
 
+@pytest.mark.rule("M52")
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -53,7 +56,7 @@ def test_m52_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Pa
     ],
     ids=["appended", "cut", "changed", "empty", "json", "no ascii"],
 )
-def test_m52_what_was_changed_is_not_ours(tmp_path: Path, spoil: object) -> None:
+def test_what_was_changed_is_not_ours(tmp_path: Path, spoil: object) -> None:
     sealing = sealer(make_keys(tmp_path))
     text = sealing.seal(1, bound=b"", lasts=60)
     assert callable(spoil)
@@ -61,14 +64,16 @@ def test_m52_what_was_changed_is_not_ours(tmp_path: Path, spoil: object) -> None
         sealing.open(spoil(text), bound=b"")
 
 
-def test_m52_it_opens_for_the_use_that_it_was_sealed_for_alone(tmp_path: Path) -> None:
+@pytest.mark.rule("M52")
+def test_it_opens_for_the_use_that_it_was_sealed_for_alone(tmp_path: Path) -> None:
     sealing = sealer(make_keys(tmp_path))
     text = sealing.seal(1, bound=b"one", lasts=60)
     with pytest.raises(NotOurs):
         sealing.open(text, bound=b"another")
 
 
-def test_m52_its_time_ends(tmp_path: Path) -> None:
+@pytest.mark.rule("M52")
+def test_its_time_ends(tmp_path: Path) -> None:
     sealing = sealer(make_keys(tmp_path))
     with pytest.raises(NotOurs):
         sealing.open(sealing.seal(1, bound=b"", lasts=-1), bound=b"")

@@ -30,7 +30,8 @@ def test_a_pool_speaks_for_its_own_lists_alone(pool: str | None, told: bool) -> 
     assert lists_for(seeing("read"), pool) is told
 
 
-def test_t12_who_lacks_a_lists_scopes_hears_nothing_of_it() -> None:
+@pytest.mark.rule("T12")
+def test_who_lacks_a_lists_scopes_hears_nothing_of_it() -> None:
     assert not lists_for(seeing(), "library")
     assert not lists_for(seeing(principal=Principal(client="cli")), "library")
     assert lists_for(seeing(principal=ANONYMOUS), "library")

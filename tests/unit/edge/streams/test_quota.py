@@ -31,7 +31,8 @@ class Held(SubscriptionsClient):
         self.closed += [count.streams for count in message.counts]
 
 
-async def test_d7_who_waits_to_be_asked_for_is_not_counted_and_who_is_being_asked_for_is() -> None:
+@pytest.mark.rule("D7")
+async def test_who_waits_to_be_asked_for_is_not_counted_and_who_is_being_asked_for_is() -> None:
     """A crowd that waits at one edge would keep all others out of a partition that has room."""
     client = Held()
     quota = Quota(client, "0" * 16, interval=3600, log=structlog.get_logger())

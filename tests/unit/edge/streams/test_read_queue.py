@@ -52,7 +52,8 @@ async def readings() -> AsyncIterator[Readings]:
         tasks.cancel_scope.cancel()
 
 
-async def test_s22_a_caller_leaves_places_of_a_pool_to_others() -> None:
+@pytest.mark.rule("S22")
+async def test_a_caller_leaves_places_of_a_pool_to_others() -> None:
     async with readings() as made:
         made.add(100, "a")
         made.add(3, "b")
@@ -62,7 +63,8 @@ async def test_s22_a_caller_leaves_places_of_a_pool_to_others() -> None:
         assert len(made.queue) == 100 - OF_A_CALLER
 
 
-async def test_s22_a_pool_has_its_bound_and_holds_up_no_other() -> None:
+@pytest.mark.rule("S22")
+async def test_a_pool_has_its_bound_and_holds_up_no_other() -> None:
     async with readings() as made:
         for caller in "abcd":
             made.add(8, caller)
@@ -72,7 +74,8 @@ async def test_s22_a_pool_has_its_bound_and_holds_up_no_other() -> None:
         assert len(made.queue) == 32 - AT_ONCE
 
 
-async def test_s22_callers_take_turns() -> None:
+@pytest.mark.rule("S22")
+async def test_callers_take_turns() -> None:
     async with readings() as made:
         made.add(OF_A_CALLER, "x")
         made.add(OF_A_CALLER, "y")
@@ -85,7 +88,8 @@ async def test_s22_callers_take_turns() -> None:
         assert made.began[AT_ONCE:] == ["a0", "b0", "a1", "b1"]
 
 
-async def test_s22_renewals_leave_places_and_one_that_is_waited_for_comes_first() -> None:
+@pytest.mark.rule("S22")
+async def test_renewals_leave_places_and_one_that_is_waited_for_comes_first() -> None:
     async with readings() as made:
         for number in range(RENEWING + 4):
             made.queue.add(f"r{number}", "library", f"caller{number}", renews=True)

@@ -71,7 +71,8 @@ def leased(lease: TestedLease) -> Stream:
     return stream(lease=lease).stream
 
 
-async def test_n13_a_lease_is_renewed_from_half_of_its_life_on() -> None:
+@pytest.mark.rule("N13")
+async def test_a_lease_is_renewed_from_half_of_its_life_on() -> None:
     """The lease lasts so long that what the machine is late by does not count."""
     refreshed: list[Stream] = []
     async with renewing(refreshed.append, longest=60.0) as renewals:
@@ -86,7 +87,8 @@ async def test_n13_a_lease_is_renewed_from_half_of_its_life_on() -> None:
         assert renewals._timers == {}
 
 
-async def test_n6_no_lease_holds_longer_than_an_edge_lets_it() -> None:
+@pytest.mark.rule("N6")
+async def test_no_lease_holds_longer_than_an_edge_lets_it() -> None:
     async with renewing(longest=0.4) as renewals:
         lease = TestedLease(3600)
         one = leased(lease)
@@ -104,7 +106,8 @@ async def test_a_lease_without_an_end_is_never_renewed() -> None:
         assert renewals._timers == {}
 
 
-async def test_s1_a_refusal_ends_the_stream() -> None:
+@pytest.mark.rule("S1")
+async def test_a_refusal_ends_the_stream() -> None:
     async with renewing() as renewals:
         one = leased(TestedLease(0.2, lambda: False))
         renewals.add(one)
@@ -112,14 +115,16 @@ async def test_s1_a_refusal_ends_the_stream() -> None:
         assert one._exit is Exit.LEASE_ENDED
 
 
-async def test_s1_a_failed_renewal_ends_the_stream() -> None:
+@pytest.mark.rule("S1")
+async def test_a_failed_renewal_ends_the_stream() -> None:
     async with renewing() as renewals:
         one = leased(TestedLease(0.2, lambda: bool(1 / 0)))
         renewals.add(one)
         await until(lambda: one.is_over, within=5)
 
 
-async def test_k19_an_unanswered_renewal_is_repeated_until_the_lease_ends() -> None:
+@pytest.mark.rule("K19")
+async def test_an_unanswered_renewal_is_repeated_until_the_lease_ends() -> None:
     def nobody() -> bool:
         raise RenewalUnanswered
 
@@ -135,7 +140,8 @@ async def test_k19_an_unanswered_renewal_is_repeated_until_the_lease_ends() -> N
     assert len(lease.asked) >= 2
 
 
-async def test_n12_a_bounded_number_of_renewals_runs_at_once() -> None:
+@pytest.mark.rule("N12")
+async def test_a_bounded_number_of_renewals_runs_at_once() -> None:
     async with renewing() as renewals:
         lease = TestedLease(60)
         lease.gate = anyio.Event()
@@ -152,8 +158,8 @@ async def test_n12_a_bounded_number_of_renewals_runs_at_once() -> None:
             renewals.remove(one)
 
 
-@pytest.mark.rule("N14")
-async def test_n15_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
+@pytest.mark.rule("N15", "N14")
+async def test_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
     """3,000 owners whose answers take 50 ms each are done in 9.4 s of 29; here their turns are counted."""
     owners, turns = 480, 0
     async with renewing() as renewals:
@@ -174,8 +180,9 @@ async def test_n15_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
     assert turns == owners / AT_ONCE - 1, "the last one is under way"
 
 
+@pytest.mark.rule("N13")
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 60.0, 3600.0])
-async def test_n13_the_stagger_is_small(seconds: float) -> None:
+async def test_the_stagger_is_small(seconds: float) -> None:
     async with renewing(longest=2 * seconds) as renewals:
         one = leased(TestedLease(seconds))
         renewals.add(one)

@@ -39,7 +39,8 @@ ACK, TOOLS, UPDATED, END = (
 )
 
 
-async def test_m58_the_acknowledgment_is_first_and_what_was_offered_before_follows() -> None:
+@pytest.mark.rule("M58", "invariant 4")
+async def test_the_acknowledgment_is_first_and_what_was_offered_before_follows() -> None:
     opened = stream()
     opened.stream.offer(URI, resource_updated(URI))
     async with running(opened):
@@ -50,7 +51,8 @@ async def test_m58_the_acknowledgment_is_first_and_what_was_offered_before_follo
         assert opened.exchange.headers[b"x-accel-buffering"] == b"no"
 
 
-async def test_s16_a_burst_is_told_once_and_a_change_while_it_is_written_once_more() -> None:
+@pytest.mark.rule("S16")
+async def test_a_burst_is_told_once_and_a_change_while_it_is_written_once_more() -> None:
     async with running(stream()) as opened:
         opened.exchange.pause()
         for _ in range(3):
@@ -73,7 +75,8 @@ async def test_what_waits_is_written_in_one_piece_and_in_its_order() -> None:
         assert len(opened.exchange.sent) == pieces + 1
 
 
-async def test_s15_a_list_is_told_only_where_the_callers_view_of_it_differs() -> None:
+@pytest.mark.rule("S15")
+async def test_a_list_is_told_only_where_the_callers_view_of_it_differs() -> None:
     async with running(stream()) as opened:
         opened.stream.see(seen("search", number=2))
         opened.stream.see(seen("search", "place", number=3))
@@ -87,8 +90,8 @@ async def test_s15_a_list_is_told_only_where_the_callers_view_of_it_differs() ->
 
 
 @pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.LEASE_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
-@pytest.mark.rule("S13")
-async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited(why: Exit) -> None:
+@pytest.mark.rule("D1", "S12", "S13")
+async def test_an_end_of_ours_is_the_empty_result_and_nothing_that_waited(why: Exit) -> None:
     async with running(stream()) as opened:
         opened.stream.offer(URI, resource_updated(URI))
         opened.stream.end(why)
@@ -101,7 +104,8 @@ async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited
     assert why not in str(last)
 
 
-async def test_d6_a_stream_that_ends_before_it_began_is_acknowledged_first() -> None:
+@pytest.mark.rule("D6")
+async def test_a_stream_that_ends_before_it_began_is_acknowledged_first() -> None:
     opened = stream(Filter())
     opened.stream.end(Exit.NOTHING_HONOURED)
     await opened.run()
@@ -109,7 +113,8 @@ async def test_d6_a_stream_that_ends_before_it_began_is_acknowledged_first() -> 
     assert opened.exchange.read_events()[0]["params"]["notifications"] == {}
 
 
-async def test_m15_a_client_that_leaves_is_told_nothing_more() -> None:
+@pytest.mark.rule("M15")
+async def test_a_client_that_leaves_is_told_nothing_more() -> None:
     async with running(stream()) as opened:
         opened.exchange.leave()
     assert opened.ends == [Exit.CLIENT_GONE]
@@ -117,7 +122,8 @@ async def test_m15_a_client_that_leaves_is_told_nothing_more() -> None:
     assert not opened.exchange.is_over
 
 
-async def test_n3_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for_its_end() -> None:
+@pytest.mark.rule("N3")
+async def test_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for_its_end() -> None:
     async with running(stream(pending=2)) as opened:
         opened.exchange.pause()
         for key in "abcd":
@@ -129,7 +135,8 @@ async def test_n3_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for
     assert opened.ends == [Exit.TOO_SLOW]
 
 
-async def test_n5_a_client_that_does_not_read_is_given_up() -> None:
+@pytest.mark.rule("N5")
+async def test_a_client_that_does_not_read_is_given_up() -> None:
     async with running(stream(write_timeout=0.1)) as opened:
         opened.exchange.pause()
         opened.stream.offer(URI, resource_updated(URI))
@@ -138,12 +145,14 @@ async def test_n5_a_client_that_does_not_read_is_given_up() -> None:
     assert opened.ends == [ClientStalled]
 
 
-async def test_n4_a_silent_stream_shows_that_it_lives() -> None:
+@pytest.mark.rule("N4")
+async def test_a_silent_stream_shows_that_it_lives() -> None:
     async with running(stream(keepalive=0.05)) as opened:
         await opened.exchange.until(lambda: opened.exchange.body.count(b": keepalive\n\n") >= 2)
 
 
-async def test_n2_a_stream_ends_when_it_is_old_however_busy_it_is() -> None:
+@pytest.mark.rule("N2")
+async def test_a_stream_ends_when_it_is_old_however_busy_it_is() -> None:
     async with running(stream(lasts=0.2, keepalive=0.05)) as opened:
         with anyio.fail_after(5):
             while not opened.exchange.is_over:
@@ -152,7 +161,8 @@ async def test_n2_a_stream_ends_when_it_is_old_however_busy_it_is() -> None:
     assert opened.ends == [Exit.LIFETIME]
 
 
-async def test_s2_keepalives_do_not_extend_a_lease() -> None:
+@pytest.mark.rule("S2")
+async def test_keepalives_do_not_extend_a_lease() -> None:
     lease = StreamLease(ANONYMOUS)
     lease.expires = anyio.current_time() + 0.2  # of the same clock as time.monotonic
     async with running(stream(keepalive=0.05, lease=lease)) as opened:
@@ -161,8 +171,8 @@ async def test_s2_keepalives_do_not_extend_a_lease() -> None:
     assert lease.expires < math.inf
 
 
-@pytest.mark.rule("L14")
-async def test_s3_nothing_is_sent_while_a_lease_is_renewed_and_nothing_is_lost() -> None:
+@pytest.mark.rule("S3", "L14")
+async def test_nothing_is_sent_while_a_lease_is_renewed_and_nothing_is_lost() -> None:
     async with running(stream()) as opened:
         opened.stream.fence()
         opened.stream.offer(URI, resource_updated(URI))
@@ -174,8 +184,8 @@ async def test_s3_nothing_is_sent_while_a_lease_is_renewed_and_nothing_is_lost()
         assert await opened.told(3) == [ACK, UPDATED, TOOLS]
 
 
-@pytest.mark.rule("L14")
-async def test_s4_after_a_fence_what_may_not_be_heard_any_more_is_not() -> None:
+@pytest.mark.rule("S4", "L14")
+async def test_after_a_fence_what_may_not_be_heard_any_more_is_not() -> None:
     async with running(stream()) as opened:
         opened.stream.fence()
         opened.stream.offer(URI, resource_updated(URI))

@@ -112,7 +112,8 @@ async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterat
         tasks.cancel_scope.cancel()
 
 
-async def test_s22_a_change_asks_once_waits_and_is_told_by_the_decision() -> None:
+@pytest.mark.rule("S22")
+async def test_a_change_asks_once_waits_and_is_told_by_the_decision() -> None:
     async with made() as it:
         _, permit = it.watch()
         assert not it.permits.may_send(permit, DIGEST)
@@ -123,7 +124,8 @@ async def test_s22_a_change_asks_once_waits_and_is_told_by_the_decision() -> Non
         assert not it.permits.may_send(permit, "other"), "another definition has not decided"
 
 
-async def test_s22_a_decision_lapses_and_is_renewed_without_a_change() -> None:
+@pytest.mark.rule("S22")
+async def test_a_decision_lapses_and_is_renewed_without_a_change() -> None:
     """It does not count against the caller's rate, and nobody is told of a renewal that changes nothing."""
     async with made(permission_lasts=0.1) as it:
         _, permit = it.watch()
@@ -135,7 +137,8 @@ async def test_s22_a_decision_lapses_and_is_renewed_without_a_change() -> None:
         assert it.heard == [(True, False)]
 
 
-async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_count() -> None:
+@pytest.mark.rule("S22")
+async def test_what_was_asked_before_a_permission_was_taken_back_does_not_count() -> None:
     """S3: the resource is asked again, under the number that holds now."""
     resource = Resource(gate=anyio.Event())
     async with made(resource) as it:
@@ -150,7 +153,8 @@ async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_co
         assert (len(resource.asked), it.heard) == (2, [(False, True)])
 
 
-async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concerns() -> None:
+@pytest.mark.rule("S22")
+async def test_a_revocation_takes_back_the_decisions_of_those_whom_it_concerns() -> None:
     async with made(Resource({"ann": True, "bob": True})) as it:
         (_, anns), (_, bobs) = it.watch(ANN), it.watch(BOB)
         await it.decide([anns, bobs])
@@ -161,7 +165,8 @@ async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concer
         assert not it.permits.is_known(bobs)
 
 
-async def test_s22_silence_is_asked_again_ever_later_and_a_failure_decides_nothing() -> None:
+@pytest.mark.rule("S22")
+async def test_silence_is_asked_again_ever_later_and_a_failure_decides_nothing() -> None:
     resource = Resource({"ann": None})
     async with made(resource) as it:
         _, permit = it.watch()
@@ -178,7 +183,8 @@ async def test_s22_silence_is_asked_again_ever_later_and_a_failure_decides_nothi
         assert it.heard == [(True, True)]
 
 
-async def test_s22_who_may_read_again_is_told_once_and_what_comes_into_view_is_not() -> None:
+@pytest.mark.rule("S22")
+async def test_who_may_read_again_is_told_once_and_what_comes_into_view_is_not() -> None:
     async with made(Resource({"ann": False})) as it:
         _, permit = it.watch()
         await it.decide([permit])
@@ -189,7 +195,8 @@ async def test_s22_who_may_read_again_is_told_once_and_what_comes_into_view_is_n
         assert it.heard == [(False, False), (True, True)]
 
 
-async def test_t12_what_is_not_in_view_is_asked_of_nobody_and_is_not_refused() -> None:
+@pytest.mark.rule("T12")
+async def test_what_is_not_in_view_is_asked_of_nobody_and_is_not_refused() -> None:
     async with made() as it:
         opened = stream().stream
         opened.endpoint = "other"
@@ -198,7 +205,8 @@ async def test_t12_what_is_not_in_view_is_asked_of_nobody_and_is_not_refused() -
         assert (it.resource.asked, permit.may_read, permit.is_refused) == ([], False, False)
 
 
-async def test_s22_decisions_that_nobody_watches_are_kept_within_a_bound_and_their_time() -> None:
+@pytest.mark.rule("S22")
+async def test_decisions_that_nobody_watches_are_kept_within_a_bound_and_their_time() -> None:
     """Invariant 7."""
     async with made(Resource({None: True}), read_checks_kept=2) as it:
         for number in range(5):
@@ -224,7 +232,8 @@ async def test_a_stream_that_leaves_leaves_nothing_behind() -> None:
         await until(lambda: not it.permits._callers)
 
 
-async def test_s22_requests_that_wait_for_one_decision_are_one_reading() -> None:
+@pytest.mark.rule("S22")
+async def test_requests_that_wait_for_one_decision_are_one_reading() -> None:
     resource = Resource(gate=anyio.Event())
     found: list[bool] = []
     async with made(resource) as it, anyio.create_task_group() as tasks:
@@ -241,7 +250,8 @@ async def test_s22_requests_that_wait_for_one_decision_are_one_reading() -> None
         assert len(resource.asked) == 1
 
 
-async def test_s22_a_change_of_the_catalog_has_those_asked_again_whose_definition_changed() -> None:
+@pytest.mark.rule("S22")
+async def test_a_change_of_the_catalog_has_those_asked_again_whose_definition_changed() -> None:
     async with made() as it:
         _, permit = it.watch()
         await it.decide([permit])
@@ -255,7 +265,8 @@ async def test_s22_a_change_of_the_catalog_has_those_asked_again_whose_definitio
         assert it.resource.asked == [("ann", True), ("ann", False)]
 
 
-async def test_s22_what_is_not_in_view_takes_no_time_of_the_renewals() -> None:
+@pytest.mark.rule("S22")
+async def test_what_is_not_in_view_takes_no_time_of_the_renewals() -> None:
     """Their rate bounds readings: one a second here, and none of these twenty is one."""
     async with made(permission_lasts=0.1, read_checks_rate=1) as it:
         absent = stream().stream

@@ -42,6 +42,7 @@ def view(status: Status = Status.WORKING, **said: Any) -> TaskView:
     )  # fmt: skip
 
 
+@pytest.mark.rule("K11")
 @pytest.mark.parametrize(
     ("request_text", "capabilities", "missing"),
     [
@@ -54,7 +55,7 @@ def view(status: Status = Status.WORKING, **said: Any) -> TaskView:
         (ROOTS, {}, {"roots": {}}),
     ],
 )
-def test_k11_a_poll_lists_what_is_missing(request_text: str, capabilities: dict[str, Any], missing: Any) -> None:
+def test_a_poll_lists_what_is_missing(request_text: str, capabilities: dict[str, Any], missing: Any) -> None:
     if missing is None:
         check_answerable({"q": request_text}, capabilities)
         return
@@ -64,6 +65,7 @@ def test_k11_a_poll_lists_what_is_missing(request_text: str, capabilities: dict[
     assert refused.value.data == {"requiredCapabilities": missing}
 
 
+@pytest.mark.rule("K9")
 @pytest.mark.parametrize(
     ("request_text", "answer", "fits"),
     [
@@ -82,7 +84,7 @@ def test_k11_a_poll_lists_what_is_missing(request_text: str, capabilities: dict[
         (MODEL, {"role": "assistant"}, False),
     ],
 )
-def test_k9_an_answer_fits_its_question_or_nothing_is_taken(request_text: str, answer: Any, *, fits: bool) -> None:
+def test_an_answer_fits_its_question_or_nothing_is_taken(request_text: str, answer: Any, *, fits: bool) -> None:
     if fits:
         check_answers({"q": request_text}, {"q": answer, "unknown": 5})
         return
@@ -91,7 +93,8 @@ def test_k9_an_answer_fits_its_question_or_nothing_is_taken(request_text: str, a
     assert refused.value.code == -32602
 
 
-def test_k12_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
+@pytest.mark.rule("K12")
+def test_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
     tool = Definition(kind="tool", name="report", wire={}, scopes=("read",), only_for=("tenant:acme*",))
     kept = policy_of(tool)
     assert policy_allows(kept, Principal(subject="ann", tenant="acme-1", scopes=("read", "write")))
@@ -106,7 +109,8 @@ def test_k12_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
     assert policy_allows(None, ANONYMOUS)
 
 
-def test_m66_a_handle_is_a_bare_task() -> None:
+@pytest.mark.rule("M66")
+def test_a_handle_is_a_bare_task() -> None:
     made = json.loads(results.created(view(message="begins")))
     assert made == {
         "_meta": {},
@@ -121,7 +125,8 @@ def test_m66_a_handle_is_a_bare_task() -> None:
     }
 
 
-def test_k7_each_state_has_what_is_its_own() -> None:
+@pytest.mark.rule("K7")
+def test_each_state_has_what_is_its_own() -> None:
     completed = json.loads(results.got(view(Status.COMPLETED, end='{"isError":false}', ttl_ms=5)))
     failed = json.loads(results.got(view(Status.FAILED, end='{"code":-1,"message":"x"}')))
     asks = json.loads(results.got(view(Status.INPUT_REQUIRED, requests={"q": ROOTS})))
@@ -137,13 +142,15 @@ def test_an_end_that_is_no_line_of_an_object_is_not_spliced_in(end: str) -> None
         results.got(view(Status.COMPLETED, end=end))
 
 
+@pytest.mark.rule("M72")
 @pytest.mark.parametrize(
     ("task", "is_ours"), [("a" * 32, True), ("a-_" * 8, True), ("short", False), ("a" * 65, False), ("ä" * 32, False)]
 )
-def test_m72_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
+def test_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
     assert is_task_id(task) is is_ours
 
 
+@pytest.mark.rule("D9")
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
@@ -157,10 +164,11 @@ def test_m72_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
         ({"r": True}, None),
     ],
 )
-def test_d9_a_key_is_a_text_or_an_integer(arguments: dict[str, Any], key: str | None) -> None:
+def test_a_key_is_a_text_or_an_integer(arguments: dict[str, Any], key: str | None) -> None:
     assert key_of(Definition(kind="tool", name="pay", wire={}, idempotency_key="r"), arguments, {}) == key
 
 
-def test_i2_a_repeat_is_marked_beside_what_the_result_says() -> None:
+@pytest.mark.rule("I2")
+def test_a_repeat_is_marked_beside_what_the_result_says() -> None:
     assert json.loads(marked(b'{"_meta":{},"a":1}')) == {"_meta": {"io.mcpfleet/repeat": True}, "a": 1}
     assert json.loads(marked(b'{"_meta":{"x":1},"a":1}')) == {"_meta": {"io.mcpfleet/repeat": True, "x": 1}, "a": 1}

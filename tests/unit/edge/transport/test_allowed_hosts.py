@@ -50,6 +50,7 @@ def test_an_edge_on_loopback_answers_to_loopbacks_names_on_any_port(host: str) -
     assert lets_in(LOOPBACK, host=[host])
 
 
+@pytest.mark.rule("I5")
 @pytest.mark.parametrize(
     "host",
     [
@@ -66,7 +67,7 @@ def test_an_edge_on_loopback_answers_to_loopbacks_names_on_any_port(host: str) -
         "\xe9",
     ],
 )
-def test_i5_a_name_that_somebody_else_lets_resolve_to_us_stays_outside(host: str) -> None:
+def test_a_name_that_somebody_else_lets_resolve_to_us_stays_outside(host: str) -> None:
     assert not lets_in(LOOPBACK, host=[host])
 
 
@@ -94,6 +95,7 @@ def test_an_edge_that_others_reach_answers_to_its_public_names(host: str, welcom
     assert lets_in(PUBLIC, host=[host]) is welcome
 
 
+@pytest.mark.rule("I5")
 @pytest.mark.parametrize(
     ("origins", "welcome"),
     [
@@ -114,16 +116,17 @@ def test_an_edge_that_others_reach_answers_to_its_public_names(host: str, welcom
         pytest.param(["http://localhost", "https://evil.example.com"], False, id="two, one of them foreign"),
     ],
 )
-def test_i5_the_origin_table(origins: list[str], welcome: bool) -> None:
+def test_the_origin_table(origins: list[str], welcome: bool) -> None:
     """No Origin is no browser; `null` is nowhere we know."""
     assert lets_in(LOOPBACK, origin=origins) is welcome
 
 
+@pytest.mark.rule("I5")
 @pytest.mark.parametrize(
     ("origin", "welcome"),
     [("https://mcp.example.com", True), ("http://localhost", False), ("https://edge.example.com", False)],
 )
-def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welcome: bool) -> None:
+def test_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welcome: bool) -> None:
     assert lets_in(PUBLIC, origin=[origin]) is welcome
 
 
@@ -138,7 +141,8 @@ def test_public_hosts_that_no_client_can_send_are_told_once() -> None:
     assert lets_in(hosts, host=["fine.example"])
 
 
-def test_t33_what_is_refused_is_named_in_the_log() -> None:
+@pytest.mark.rule("T33")
+def test_what_is_refused_is_named_in_the_log() -> None:
     """Strangers make these names: what is told of one is short, and in ASCII; its pace is the log's own (T23)."""
     lines = LogCapture()
     hosts = AllowedHosts("127.0.0.1:8000", [], log=captured(lines))
@@ -153,6 +157,7 @@ def test_t33_what_is_refused_is_named_in_the_log() -> None:
         assert len(line["name"]) < 200
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize(
     "host",
     [
@@ -169,11 +174,12 @@ def test_t33_what_is_refused_is_named_in_the_log() -> None:
         "dot.example.com.:8000",
     ],
 )
-def test_i6_a_public_host_may_have_any_spelling(host: str) -> None:
+def test_a_public_host_may_have_any_spelling(host: str) -> None:
     assert lets_in(SPELLED, host=[host])
     assert lets_in(SPELLED, origin=[f"https://{host}"])
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize(
     "host",
     [
@@ -186,14 +192,16 @@ def test_i6_a_public_host_may_have_any_spelling(host: str) -> None:
         "[1]",
     ],
 )
-def test_i6_another_host_or_port_has_no_spelling_that_comes_in(host: str) -> None:
+def test_another_host_or_port_has_no_spelling_that_comes_in(host: str) -> None:
     assert not lets_in(SPELLED, host=[host])
 
 
-def test_i6_loopback_may_have_any_spelling() -> None:
+@pytest.mark.rule("I6")
+def test_loopback_may_have_any_spelling() -> None:
     assert all(lets_in(LOOPBACK, host=[host]) for host in ("127.0.0.1:", "localhost.", "localhost.:8000", "[0:0::1]:"))
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize(
     ("origin", "sent"),
     [
@@ -205,14 +213,15 @@ def test_i6_loopback_may_have_any_spelling() -> None:
         ("vscode-webview://0abc", "vscode-webview://0abc"),
     ],
 )
-def test_i6_an_origin_of_the_settings_becomes_what_browsers_send(origin: str, sent: str) -> None:
+def test_an_origin_of_the_settings_becomes_what_browsers_send(origin: str, sent: str) -> None:
     assert EdgeSettings(cors_origins=origin).cors_origins == (sent,)  # type: ignore[arg-type]  # pydantic reads text
 
 
+@pytest.mark.rule("M17")
 @pytest.mark.parametrize(
     "origin",
     ["*", "null", "app.example.com", "https://*.example.com", "https://a.example/page", "https://b\xfccher.example"],
 )
-def test_m17_what_any_page_can_have_or_no_page_has_is_no_origin_of_the_settings(origin: str) -> None:
+def test_what_any_page_can_have_or_no_page_has_is_no_origin_of_the_settings(origin: str) -> None:
     with pytest.raises(ValidationError, match="an origin is"):
         EdgeSettings(cors_origins=origin)  # type: ignore[arg-type]  # pydantic reads text

@@ -102,7 +102,8 @@ async def test_an_answer_before_the_body_has_arrived_ends_request_and_connection
     assert application.running == 0
 
 
-async def test_t20_a_client_that_closes_its_side_has_left() -> None:
+@pytest.mark.rule("T20")
+async def test_a_client_that_closes_its_side_has_left() -> None:
     """Nobody can tell it from one that vanished; so a client keeps its side open until it has its answer."""
     application = Patient()
     async with serving(application) as config, await connect(config) as stream:
@@ -138,9 +139,10 @@ async def upload(stream: SocketStream) -> None:
         pass
 
 
+@pytest.mark.rule("T20")
 @pytest.mark.parametrize("rest", [b"\r\n", b"G", REQUEST, REQUEST * 200], ids=["line", "byte", "request", "many"])
 @pytest.mark.parametrize("resets", [False, True])
-async def test_t20_a_client_has_left_whatever_it_sent_behind_its_request(rest: bytes, *, resets: bool) -> None:
+async def test_a_client_has_left_whatever_it_sent_behind_its_request(rest: bytes, *, resets: bool) -> None:
     """Unread bytes must not hide that nobody waits for the answer; then the server is done with it."""
     waiting, gone = anyio.Event(), anyio.Event()
 
@@ -233,7 +235,8 @@ async def test_parts_arrive_whole_and_in_order_however_slowly_they_are_read(http
     assert b"".join(came) == b"".join(PARTS)
 
 
-async def test_n5_a_client_that_does_not_read_parts_is_given_up() -> None:
+@pytest.mark.rule("N5")
+async def test_a_client_that_does_not_read_parts_is_given_up() -> None:
     application = Streaming([b"x" * 50_000] * 1000, write_timeout=0.5)
     async with serving(application) as config:
         stream = await connect(config)

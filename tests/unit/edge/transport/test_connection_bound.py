@@ -55,8 +55,9 @@ async def ask(stream: SocketStream, request: bytes = REQUEST) -> bytes:
     return await stream.receive()
 
 
-async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> None:
-    """N16: nothing is refused, and a metric says that they wait."""
+@pytest.mark.rule("T24")
+async def test_clients_beyond_the_bound_wait_until_a_connection_ends() -> None:
+    """N27: nothing is refused, and a metric says that they wait."""
     application, counts = StubApplication(timeout=60.0), Counts()
     async with (
         serving(application, instruments=counts.instruments, max_connections=3) as config,
@@ -83,7 +84,8 @@ async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> No
         assert (await served[1].receive()).endswith(b"{}"), "who was served is served on"
 
 
-async def test_t24_clients_that_reset_at_once_leave_no_line_in_the_log() -> None:
+@pytest.mark.rule("T24")
+async def test_clients_that_reset_at_once_leave_no_line_in_the_log() -> None:
     """A stranger could write a traceback for each connection."""
     counts = Counts()
     with capture_logs() as lines:
@@ -97,8 +99,9 @@ async def test_t24_clients_that_reset_at_once_leave_no_line_in_the_log() -> None
     assert lines == []
 
 
+@pytest.mark.rule("T24")
 @pytest.mark.parametrize("is_known", [True, False], ids=["after a request", "without one"])
-async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -> None:
+async def test_the_longest_unused_connection_makes_room(*, is_known: bool) -> None:
     """One that has had a request, or one that never had any."""
     async with serving(StubApplication(timeout=60.0), max_connections=2) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
@@ -112,7 +115,8 @@ async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -
         assert (await ask(newer)).endswith(b"{}")
 
 
-async def test_t24_a_client_that_has_had_its_answer_makes_room() -> None:
+@pytest.mark.rule("T24")
+async def test_a_client_that_has_had_its_answer_makes_room() -> None:
     """T41: it may still send what nobody reads, but not while others wait."""
     application = StubApplication(timeout=60.0)
     async with serving(application, max_connections=1) as config, AsyncExitStack() as stack:
@@ -125,7 +129,8 @@ async def test_t24_a_client_that_has_had_its_answer_makes_room() -> None:
         assert (await ask(late)).endswith(b"{}")
 
 
-async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
+@pytest.mark.rule("T24")
+async def test_a_body_that_does_not_arrive_makes_room() -> None:
     """It needs no token to hold a connection by a part of a body."""
     async with serving(StubApplication(timeout=60.0), max_connections=2) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
@@ -140,8 +145,9 @@ async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
             await slow.receive()
 
 
+@pytest.mark.rule("T24")
 @pytest.mark.parametrize("is_read", [True, False], ids=["a body is missing", "nothing may be sent"])
-async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_read: bool) -> None:
+async def test_requests_of_http2_that_wait_for_their_client_make_room(*, is_read: bool) -> None:
     """It needs no token to hold a connection by a part of a body, or by a window of nothing for the answer."""
     application = StubApplication(timeout=60.0)
     async with serving(application, max_connections=2) as config, AsyncExitStack() as stack:
@@ -169,7 +175,8 @@ async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_
         await busy.until(ResponseReceived, 3)
 
 
-async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:
+@pytest.mark.rule("T24")
+async def test_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:
     async with serving(StubApplication(timeout=60.0), max_connections=3) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0.1, spared_head=0.1)
         known = await stack.enter_async_context(await connect(config))
@@ -181,7 +188,8 @@ async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_witho
         assert (await ask(known)).endswith(b"{}")
 
 
-async def test_t24_a_connection_with_a_request_is_never_closed_for_another() -> None:
+@pytest.mark.rule("T24")
+async def test_a_connection_with_a_request_is_never_closed_for_another() -> None:
     application, counts = StubApplication(timeout=60.0), Counts()
     async with (
         serving(application, instruments=counts.instruments, max_connections=1) as config,
@@ -213,7 +221,8 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_t24_a_server_without_descriptors_accepts_as_soon_as_there_are_some() -> None:
+@pytest.mark.rule("T24")
+async def test_a_server_without_descriptors_accepts_as_soon_as_there_are_some() -> None:
     """The event loop would close the socket that listens, without a word."""
     counts = Counts()
     async with (
@@ -246,7 +255,8 @@ async def waiting_client(config: EdgeConfig, counts: Counts) -> Any:
     return client
 
 
-def test_t24_figures_are_told_without_a_free_descriptor() -> None:
+@pytest.mark.rule("T24")
+def test_figures_are_told_without_a_free_descriptor() -> None:
     """Counting descriptors needs one; whoever reads the others still gets them."""
     with no_descriptors():
         names = {family.name for family in usage()}
@@ -254,12 +264,13 @@ def test_t24_figures_are_told_without_a_free_descriptor() -> None:
     assert "process.open_fds" in {family.name for family in usage()}
 
 
+@pytest.mark.rule("N27")
 @pytest.mark.parametrize(
     ("limit", "connections"),
     [(20_000, 16_384), (1024, 1024 - RESERVE), (256, 128), (100, 50), (2, 1)],
 )
-def test_n16_connections_leave_a_reserve_below_the_limit(limit: int, connections: int) -> None:
-    """N16: for NATS, the store, the admin port and files; the soft limit is the hard one."""
+def test_connections_leave_a_reserve_below_the_limit(limit: int, connections: int) -> None:
+    """N27: for NATS, the store, the admin port and files; the soft limit is the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))

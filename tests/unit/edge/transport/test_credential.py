@@ -23,6 +23,7 @@ def test_no_header_is_no_credential() -> None:
     assert read() is None
 
 
+@pytest.mark.rule("T11")
 @pytest.mark.parametrize(
     "values",
     [
@@ -40,7 +41,7 @@ def test_no_header_is_no_credential() -> None:
         (b"Bearer a, Bearer b",),
     ],
 )
-def test_t11_what_is_repeated_or_malformed_is_no_credential(values: tuple[bytes, ...]) -> None:
+def test_what_is_repeated_or_malformed_is_no_credential(values: tuple[bytes, ...]) -> None:
     with pytest.raises(NotBearer) as raised:
         read(*values)
     assert "a" not in str(raised.value)

@@ -58,16 +58,18 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(marks)]
 
 
+@pytest.mark.rule("T30")
 @settings(max_examples=300, deadline=None)
 @given(changed().filter(bool))
-def test_t30_what_is_let_through_is_what_h11_reads(data: bytes) -> None:
+def test_what_is_let_through_is_what_h11_reads(data: bytes) -> None:
     requests, _ = read(strict, [data])
     assert read(lenient, [data])[0][: len(requests)] == requests
 
 
+@pytest.mark.rule("T30")
 @settings(max_examples=300, deadline=None)
 @given(changed().filter(bool), st.lists(st.integers(0, 5_000), max_size=12))
-def test_t30_a_request_is_read_alike_in_whatever_pieces_it_arrives(data: bytes, places: list[int]) -> None:
+def test_a_request_is_read_alike_in_whatever_pieces_it_arrives(data: bytes, places: list[int]) -> None:
     assert read(strict, cut(data, places)) == read(strict, [data])
 
 
@@ -83,8 +85,9 @@ CHUNKS = [
 ]
 
 
+@pytest.mark.rule("T30")
 @pytest.mark.parametrize("chunks", CHUNKS)
-def test_t30_chunks_are_read_alike_byte_by_byte(chunks: bytes) -> None:
+def test_chunks_are_read_alike_byte_by_byte(chunks: bytes) -> None:
     data = CHUNKED + chunks
     assert read(strict, [bytes([byte]) for byte in data]) == read(strict, [data])
 
@@ -132,6 +135,7 @@ def test_a_head_has_so_many_fields_at_most(fields: int, status: int | None) -> N
     assert read(strict, [HEAD + b"a: b\r\n" * fields + b"\r\n"])[1] == status
 
 
+@pytest.mark.rule("T30")
 @pytest.mark.parametrize(
     ("chunks", "status"),
     [
@@ -141,9 +145,7 @@ def test_a_head_has_so_many_fields_at_most(fields: int, status: int | None) -> N
         pytest.param([4_096 * 32] + [1] * 8_000, None, id="small ones behind a large one"),
     ],
 )
-def test_t30_small_chunks_are_bounded_since_each_costs_more_than_its_bytes(
-    chunks: list[int], status: int | None
-) -> None:
+def test_small_chunks_are_bounded_since_each_costs_more_than_its_bytes(chunks: list[int], status: int | None) -> None:
     body = b"".join(b"%x\r\n%b\r\n" % (size, b"a" * size) for size in chunks)
     requests, refused = read(strict, cut(CHUNKED + body + b"0\r\n\r\n", range(0, 10_000_000, 60_000)))
     assert refused == status

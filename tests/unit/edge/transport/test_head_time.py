@@ -60,7 +60,8 @@ async def ended_while_sending(config: EdgeConfig, first: bytes, slowly: bytes) -
         return came, time.monotonic() - started
 
 
-async def test_t25_a_head_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
+@pytest.mark.rule("T25")
+async def test_a_head_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
     async with serving(StubApplication(), head_timeout=TIME) as config:
         came, took = await ended_while_sending(config, b"GET / HTTP/1.1\r\nhost: a\r\n", b"x: " + b"y" * 1000)
     assert came.startswith(b"HTTP/1.1 408")
@@ -68,17 +69,20 @@ async def test_t25_a_head_that_comes_byte_by_byte_is_408_when_its_time_is_over()
     assert TIME * 0.9 < took < TIME + SLACK
 
 
-def test_n17_a_head_has_ten_seconds() -> None:
+@pytest.mark.rule("N28")
+def test_a_head_has_ten_seconds() -> None:
     assert EdgeSettings().head_timeout == 10
 
 
-async def test_t25_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
+@pytest.mark.rule("T25")
+async def test_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
     async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         with anyio.fail_after(TIME + SLACK):
             assert await rest(stream) == b""
 
 
-async def test_t25_a_later_head_has_its_time_from_its_first_byte() -> None:
+@pytest.mark.rule("T25")
+async def test_a_later_head_has_its_time_from_its_first_byte() -> None:
     """Between two requests a connection may be silent for much longer."""
     async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         await stream.send(REQUEST)
@@ -95,7 +99,8 @@ async def test_t25_a_later_head_has_its_time_from_its_first_byte() -> None:
     assert time.monotonic() - started < TIME + SLACK
 
 
-async def test_t25_a_head_behind_a_request_has_its_time_from_that_ones_answer() -> None:
+@pytest.mark.rule("T25")
+async def test_a_head_behind_a_request_has_its_time_from_that_ones_answer() -> None:
     """It is not read while the request is served, which is not its client's fault."""
     application = StubApplication()
     async with serving(application, head_timeout=TIME) as config, await connect(config) as stream:
@@ -111,7 +116,8 @@ async def test_t25_a_head_behind_a_request_has_its_time_from_that_ones_answer() 
         assert (await rest(stream)).startswith(b"HTTP/1.1 408")
 
 
-async def test_t25_requests_sent_together_leave_a_connection_that_is_idle() -> None:
+@pytest.mark.rule("T25")
+async def test_requests_sent_together_leave_a_connection_that_is_idle() -> None:
     async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         await stream.send(REQUEST * 5)
         came = b""
@@ -122,7 +128,8 @@ async def test_t25_requests_sent_together_leave_a_connection_that_is_idle() -> N
         assert (await stream.receive()).endswith(b"{}")
 
 
-async def test_t25_a_preface_of_http2_has_the_time_of_a_head() -> None:
+@pytest.mark.rule("T25")
+async def test_a_preface_of_http2_has_the_time_of_a_head() -> None:
     async with serving(StubApplication(), head_timeout=TIME) as config:
         for first, slowly in ((b"", PREFACE), (PREFACE, SETTINGS), (PREFACE[:20], b"")):
             _, took = await ended_while_sending(config, first, slowly)
@@ -149,7 +156,8 @@ def continuations() -> bytes:
     return b"".join(ContinuationFrame(1, b"").serialize() for _ in range(50))
 
 
-async def test_t25_a_header_block_of_http2_has_its_time_over_all_its_frames() -> None:
+@pytest.mark.rule("T25")
+async def test_a_header_block_of_http2_has_its_time_over_all_its_frames() -> None:
     _, greeting = opened()
     async with serving(StubApplication(), head_timeout=TIME) as config:
         _, took = await ended_while_sending(config, greeting + head("END_STREAM"), continuations())
@@ -158,7 +166,8 @@ async def test_t25_a_header_block_of_http2_has_its_time_over_all_its_frames() ->
         assert took < TIME + SLACK
 
 
-async def test_t25_a_late_head_ends_a_connection_of_http2_that_serves_another_request() -> None:
+@pytest.mark.rule("T25")
+async def test_a_late_head_ends_a_connection_of_http2_that_serves_another_request() -> None:
     """No frame of any other request can pass it."""
     application = StubApplication()
     async with serving(application, head_timeout=TIME) as config, await connect(config) as stream:
@@ -174,7 +183,8 @@ async def test_t25_a_late_head_ends_a_connection_of_http2_that_serves_another_re
         application.may_answer.set()
 
 
-async def test_t25_a_slow_body_of_http2_is_no_late_head() -> None:
+@pytest.mark.rule("T25")
+async def test_a_slow_body_of_http2_is_no_late_head() -> None:
     """Its frames are often cut; a body's time is another one."""
     async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         peer = Peer(stream)
@@ -206,7 +216,8 @@ async def test_a_body_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> 
             assert time.monotonic() - started < TIME + SLACK
 
 
-async def test_t25_an_http2_connection_that_never_asks_is_closed_when_idle_too_long() -> None:
+@pytest.mark.rule("T25")
+async def test_an_http2_connection_that_never_asks_is_closed_when_idle_too_long() -> None:
     """A preface used to end the time that a connection may be idle."""
     _, greeting = opened()
     async with serving(StubApplication()) as config:

@@ -147,8 +147,9 @@ UPLOADS = {
 }
 
 
+@pytest.mark.rule("T41")
 @pytest.mark.parametrize("name", UPLOADS)
-async def test_t41_a_client_that_sends_its_whole_body_first_reads_why_it_was_refused(name: str) -> None:
+async def test_a_client_that_sends_its_whole_body_first_reads_why_it_was_refused(name: str) -> None:
     """Else one whose token has expired hears of a broken connection, and never gets another token."""
     async with serving(Refusing()) as config, await connect(config) as stream:
         await stream.send(UPLOADS[name])
@@ -162,7 +163,8 @@ async def test_t41_a_client_that_sends_its_whole_body_first_reads_why_it_was_ref
     assert answer.count(b"HTTP/1.1") == 1
 
 
-async def test_t41_a_client_that_sends_without_end_is_cut_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("T41")
+async def test_a_client_that_sends_without_end_is_cut_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetimes, "LINGER", 0.3)
     async with serving(Refusing(), within=10) as config, await connect(config) as stream:
         await stream.send(UPLOADS["with a length"][:1000])

@@ -100,7 +100,8 @@ async def test_a_head_that_cannot_be_read_ends_its_stream_alone(head: dict[bytes
 NO_NEW_REQUEST = 2**31 - 1
 
 
-async def test_d14_an_idle_client_is_led_away_at_once_and_its_last_request_answered() -> None:
+@pytest.mark.rule("D14")
+async def test_an_idle_client_is_led_away_at_once_and_its_last_request_answered() -> None:
     config = served()
     async with connected(Slow(), config) as peer:
         frames = Frames(peer)
@@ -113,7 +114,8 @@ async def test_d14_an_idle_client_is_led_away_at_once_and_its_last_request_answe
     assert (told.last_stream_id, told.error_code) == (NO_NEW_REQUEST, ErrorCodes.NO_ERROR)
 
 
-async def test_d14_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it() -> None:
+@pytest.mark.rule("D14")
+async def test_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it() -> None:
     """Some libraries give up what runs when they are told earlier."""
     config, slow = served(), Slow()
     async with connected(slow, config) as peer:
@@ -128,7 +130,8 @@ async def test_d14_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it(
     assert told.last_stream_id == NO_NEW_REQUEST
 
 
-async def test_d14_a_busy_client_is_led_away_and_gets_all_its_answers() -> None:
+@pytest.mark.rule("D14")
+async def test_a_busy_client_is_led_away_and_gets_all_its_answers() -> None:
     config, slow = served(), Slow()
     async with connected(slow, config) as peer:
         frames = Frames(peer)
@@ -142,7 +145,8 @@ async def test_d14_a_busy_client_is_led_away_and_gets_all_its_answers() -> None:
         await frames.until(DataFrame, 1)
 
 
-async def test_d14_a_connection_that_is_closed_names_the_last_request_that_was_taken() -> None:
+@pytest.mark.rule("D14")
+async def test_a_connection_that_is_closed_names_the_last_request_that_was_taken() -> None:
     config = served()
     async with connected(Slow(), config) as peer:
         await peer.request(1, ends=True)
@@ -183,8 +187,9 @@ async def test_an_overlong_frame_is_refused_by_its_head() -> None:
     ]
 
 
+@pytest.mark.rule("T40")
 @pytest.mark.parametrize("times", [1, 2])
-async def test_t40_a_client_that_makes_no_more_requests_gets_the_answer_to_its_last(times: int) -> None:
+async def test_a_client_that_makes_no_more_requests_gets_the_answer_to_its_last(times: int) -> None:
     """Node's and Go's clients say so when they close a connection, and then wait for what still runs."""
     slow = Slow()
     async with connected(slow) as peer:
@@ -197,8 +202,9 @@ async def test_t40_a_client_that_makes_no_more_requests_gets_the_answer_to_its_l
         await frames.until(DataFrame, 1)
 
 
+@pytest.mark.rule("T40")
 @pytest.mark.usefixtures("jumping")
-async def test_t40_a_client_that_gives_up_with_an_error_has_left() -> None:
+async def test_a_client_that_gives_up_with_an_error_has_left() -> None:
     config = served()
     async with connected(Slow(), config) as peer:
         await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
@@ -220,8 +226,8 @@ async def two_clients(application: Any, config: EdgeConfig) -> AsyncIterator[tup
         yield first, second
 
 
-@pytest.mark.rule("T28")
-async def test_t42_all_connections_together_have_so_many_requests() -> None:
+@pytest.mark.rule("T42", "T28")
+async def test_all_connections_together_have_so_many_requests() -> None:
     """A connection has hundreds, which cost memory: as many times the connections that there may be were no bound."""
     config, slow = served(), Slow()
     config.multiplexed_requests = requests = MultiplexedRequests(3, lambda: False)
@@ -240,7 +246,8 @@ async def test_t42_all_connections_together_have_so_many_requests() -> None:
         await second.until(StreamEnded, 5)
 
 
-async def test_t42_requests_of_a_client_that_has_left_count_no_more() -> None:
+@pytest.mark.rule("T42")
+async def test_requests_of_a_client_that_has_left_count_no_more() -> None:
     config = served()
     requests = config.multiplexed_requests
     async with two_clients(Slow(), config) as (_, second):
@@ -251,7 +258,8 @@ async def test_t42_requests_of_a_client_that_has_left_count_no_more() -> None:
         await until(lambda: requests.count == 0)
 
 
-def test_t42_the_more_connections_have_much_to_read_the_shorter_is_the_turn_of_each() -> None:
+@pytest.mark.rule("T42")
+def test_the_more_connections_have_much_to_read_the_shorter_is_the_turn_of_each() -> None:
     """A hundred clients with hundreds of requests each held up everybody else for seconds."""
     frames = FrameReader(Budget(), 65_536)
     frames.add_data(PREFACE + b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * n) for n in range(100)))

@@ -36,7 +36,8 @@ WAITS = block(head(b"GET", b"/waits"))
 STREAMS = range(1, 2**20, 2)
 
 
-async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.rule("T26")
+async def test_a_flood_ends_its_connection_and_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told why; those that are wrong besides are told that."""
     # Time brings a budget back, and a busy machine has more of it: here none passes.
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: 0.0))
@@ -81,8 +82,9 @@ async def begin(stream: SocketStream, settings: bytes = b"") -> tuple[Peer, Fram
     return peer, Frames(peer)
 
 
+@pytest.mark.rule("T26")
 @pytest.mark.usefixtures("jumping")
-async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -> None:
+async def test_what_follows_the_end_is_dropped_and_the_connection_closes() -> None:
     async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         await peer.say(frame(h2.PING, 0, 0, bytes(8)) * 50_000)
@@ -93,7 +95,8 @@ async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -
     assert told.error_code == ErrorCodes.ENHANCE_YOUR_CALM
 
 
-async def test_t26_its_requests_end_with_a_flooded_connection() -> None:
+@pytest.mark.rule("T26")
+async def test_its_requests_end_with_a_flooded_connection() -> None:
     application = StubApplication()
     async with serving(application) as config, await connect(config) as stream:
         peer, _ = await begin(stream)
@@ -114,7 +117,8 @@ async def answered(frames: Frames, stream: int) -> None:
         pass
 
 
-async def test_t26_a_client_that_updates_windows_for_each_frame_and_pings_is_served() -> None:
+@pytest.mark.rule("T26")
+async def test_a_client_that_updates_windows_for_each_frame_and_pings_is_served() -> None:
     """Some libraries do: twice a frame, and a PING to measure how far the server is."""
     async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
@@ -124,7 +128,8 @@ async def test_t26_a_client_that_updates_windows_for_each_frame_and_pings_is_ser
             await peer.say((update(0, 2) + update(number, 2)) * 3 + frame(h2.PING, 0, 0, bytes(8)))
 
 
-async def test_t26_all_clients_of_a_proxy_may_leave_at_once_and_others_come() -> None:
+@pytest.mark.rule("T26")
+async def test_all_clients_of_a_proxy_may_leave_at_once_and_others_come() -> None:
     application = StubApplication()
     async with serving(application) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
@@ -136,7 +141,8 @@ async def test_t26_all_clients_of_a_proxy_may_leave_at_once_and_others_come() ->
         await answered(frames, 2001)
 
 
-async def test_t26_many_requests_with_large_tokens_at_once_are_served() -> None:
+@pytest.mark.rule("T26")
+async def test_many_requests_with_large_tokens_at_once_are_served() -> None:
     application = StubApplication()
     token = block([(b"authorization", b"Bearer " + b"x" * 4000)])
     async with serving(application) as config, await connect(config) as stream:
@@ -147,7 +153,8 @@ async def test_t26_many_requests_with_large_tokens_at_once_are_served() -> None:
         await until(lambda: len(application.begun) == 500)
 
 
-async def test_t26_a_large_body_in_parts_of_usual_size_is_taken() -> None:
+@pytest.mark.rule("T26")
+async def test_a_large_body_in_parts_of_usual_size_is_taken() -> None:
     async with serving(StubApplication()) as config, await connect(config) as stream:
         peer = Peer(stream)
         peer.http.initiate_connection()
@@ -163,7 +170,8 @@ async def test_t26_a_large_body_in_parts_of_usual_size_is_taken() -> None:
         await answered(frames, 1)
 
 
-async def test_t26_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
+@pytest.mark.rule("T26")
+async def test_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
     """A window of a byte makes a frame of each byte of an answer."""
     async with serving(StubApplication(b"x" * 60_000)) as config, await connect(config) as stream:
         peer, frames = await begin(stream, struct.pack(">HL", 4, 0))
@@ -174,8 +182,9 @@ async def test_t26_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
     assert told.error_code == ErrorCodes.ENHANCE_YOUR_CALM
 
 
+@pytest.mark.rule("T26")
 @pytest.mark.parametrize("window", ["stream", "connection"])
-async def test_t26_a_stream_whose_client_gives_no_window_is_reset_in_time(window: str) -> None:
+async def test_a_stream_whose_client_gives_no_window_is_reset_in_time(window: str) -> None:
     application = StubApplication(b"x" * (10 if window == "stream" else 70_000))
     async with serving(application) as config, await connect(config) as stream:
         config.write_timeout = 0.3
@@ -189,8 +198,9 @@ async def test_t26_a_stream_whose_client_gives_no_window_is_reset_in_time(window
     assert reset.error_code == ErrorCodes.CANCEL
 
 
+@pytest.mark.rule("T28")
 @pytest.mark.parametrize("size", [10, 200_000])
-async def test_t28_a_handler_whose_answer_waits_for_a_window_ends_with_its_client(size: int) -> None:
+async def test_a_handler_whose_answer_waits_for_a_window_ends_with_its_client(size: int) -> None:
     """Nothing else would end it, and its connection with it."""
     application = StubApplication(b"x" * size)
     async with serving(application) as config:
@@ -202,7 +212,8 @@ async def test_t28_a_handler_whose_answer_waits_for_a_window_ends_with_its_clien
         await until(lambda: not alive(Http2))
 
 
-async def test_t28_a_stream_counts_until_its_handler_has_ended() -> None:
+@pytest.mark.rule("T28")
+async def test_a_stream_counts_until_its_handler_has_ended() -> None:
     """Else a client has as many handlers run as it can open and reset streams."""
     application = StubApplication()
     deaf = block(head(b"GET", b"/deaf"))
@@ -222,7 +233,8 @@ async def test_t28_a_stream_counts_until_its_handler_has_ended() -> None:
             await answered(frames, 103)
 
 
-async def test_t28_a_stream_beyond_the_limit_is_refused_and_the_others_live() -> None:
+@pytest.mark.rule("T28")
+async def test_a_stream_beyond_the_limit_is_refused_and_the_others_live() -> None:
     application = StubApplication()
     async with serving(application) as config:
         config.h2_max_concurrent_streams = 3
@@ -237,7 +249,8 @@ async def test_t28_a_stream_beyond_the_limit_is_refused_and_the_others_live() ->
     assert refused.error_code == ErrorCodes.REFUSED_STREAM
 
 
-async def test_t28_a_request_that_is_cancelled_in_the_same_breath_has_no_handler() -> None:
+@pytest.mark.rule("T28")
+async def test_a_request_that_is_cancelled_in_the_same_breath_has_no_handler() -> None:
     application = StubApplication()
     async with serving(application) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
@@ -249,7 +262,8 @@ async def test_t28_a_request_that_is_cancelled_in_the_same_breath_has_no_handler
         assert len(application.begun) == 1
 
 
-async def test_t28_a_connection_of_many_requests_keeps_nothing_of_them() -> None:
+@pytest.mark.rule("T28")
+async def test_a_connection_of_many_requests_keeps_nothing_of_them() -> None:
     async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         for number in STREAMS[:2000]:
@@ -269,7 +283,8 @@ class Broken:
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
 
-async def test_t28_an_answer_that_is_left_without_an_end_is_reset() -> None:
+@pytest.mark.rule("T28")
+async def test_an_answer_that_is_left_without_an_end_is_reset() -> None:
     """Else its client waits for the rest, and its stream counts for good."""
     async with serving(Broken()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
@@ -302,7 +317,8 @@ def entry(setting: int, value: int) -> bytes:
     return frame(h2.SETTINGS, 0, 0, struct.pack(">HL", setting, value))
 
 
-def test_t26_a_client_cannot_have_us_remember_more_headers_than_by_default() -> None:
+@pytest.mark.rule("T26")
+def test_a_client_cannot_have_us_remember_more_headers_than_by_default() -> None:
     """Each header of each answer is looked for among them all."""
     begun = state()
     begun.receive_data(entry(1, 2**32 - 1) + frame(h2.HEADERS, WHOLE, 1, GET))
@@ -311,14 +327,16 @@ def test_t26_a_client_cannot_have_us_remember_more_headers_than_by_default() -> 
     assert len(begun.encoder.header_table.dynamic_entries) < 60
 
 
-def test_t27_a_body_beyond_its_window_ends_the_connection() -> None:
+@pytest.mark.rule("T27")
+def test_a_body_beyond_its_window_ends_the_connection() -> None:
     begun = state()
     take(begun, frame(h2.HEADERS, END_HEADERS, 1, GET))
     with pytest.raises(FlowControlError):
         take(begun, frame(h2.DATA, 0, 1, bytes(16_384)) * 4)
 
 
-def test_t26_changes_of_the_table_are_told_once() -> None:
+@pytest.mark.rule("T26")
+def test_changes_of_the_table_are_told_once() -> None:
     """The smallest and the last, however many there were (RFC 7541, 4.2)."""
     begun = state()
     begun.receive_data(
@@ -330,7 +348,8 @@ def test_t26_changes_of_the_table_are_told_once() -> None:
     assert frames == b"\x20\x3f\x27\x88"
 
 
-def test_t26_settings_that_nobody_knows_are_not_kept() -> None:
+@pytest.mark.rule("T26")
+def test_settings_that_nobody_knows_are_not_kept() -> None:
     begun = state()
     take(begun, b"".join(entry(setting, 1) for setting in chain(range(100, 400), (8,))))
     assert set(begun.remote_settings) <= set(range(1, 9))

@@ -100,7 +100,8 @@ HEADS = {
 }
 
 
-async def test_t27_a_malformed_head_ends_its_stream_and_reaches_no_handler(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.rule("T27")
+async def test_a_malformed_head_ends_its_stream_and_reaches_no_handler(caplog: pytest.LogCaptureFixture) -> None:
     application, found = StubApplication(), {}
     async with talking(application) as (peer, frames):
         for stream, (name, fields) in zip(STREAMS, HEADS.items(), strict=False):
@@ -139,7 +140,8 @@ FINE = {
 }
 
 
-async def test_t27_a_head_that_is_as_it_must_be_is_served() -> None:
+@pytest.mark.rule("T27")
+async def test_a_head_that_is_as_it_must_be_is_served() -> None:
     application = StubApplication()
     async with talking(application) as (peer, frames):
         for stream, fields in zip(STREAMS, FINE.values(), strict=False):
@@ -181,7 +183,8 @@ BODIES: dict[str, tuple[Part, ...]] = {
 }
 
 
-async def test_t27_a_malformed_body_ends_its_stream_and_is_never_whole(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.rule("T27")
+async def test_a_malformed_body_ends_its_stream_and_is_never_whole(caplog: pytest.LogCaptureFixture) -> None:
     application = StubApplication()
     async with talking(application) as (peer, frames):
         for stream, parts in zip(STREAMS, BODIES.values(), strict=False):
@@ -199,8 +202,9 @@ LATE = {
 }
 
 
+@pytest.mark.rule("T27")
 @pytest.mark.parametrize("late", [pytest.param(late, id=name) for name, late in LATE.items()])
-async def test_t27_what_follows_the_end_of_a_request_ends_its_stream(late: bytes) -> None:
+async def test_what_follows_the_end_of_a_request_ends_its_stream(late: bytes) -> None:
     application = StubApplication()
     async with talking(application) as (peer, frames):
         await peer.say(late)
@@ -210,7 +214,8 @@ async def test_t27_what_follows_the_end_of_a_request_ends_its_stream(late: bytes
     assert reset.error_code == ErrorCodes.STREAM_CLOSED
 
 
-async def test_t27_a_body_that_ends_with_trailers_is_whole() -> None:
+@pytest.mark.rule("T27")
+async def test_a_body_that_ends_with_trailers_is_whole() -> None:
     application = StubApplication()
     async with talking(application) as (peer, frames):
         await peer.say(post(LENGTH)(3) + data(b"abc")(3) + trailers((b"a", b"b"))(3))
@@ -284,7 +289,8 @@ BROKEN = {
 }
 
 
-async def test_t27_what_breaks_the_connection_ends_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.rule("T27")
+async def test_what_breaks_the_connection_ends_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     found = {}
     async with serving(StubApplication()) as config:
         for name, (broken, _) in BROKEN.items():
@@ -298,7 +304,8 @@ async def test_t27_what_breaks_the_connection_ends_it_and_says_why(caplog: pytes
     assert_quiet(caplog)
 
 
-async def test_t27_advice_of_priority_is_read_past_however_odd_it_is() -> None:
+@pytest.mark.rule("T27")
+async def test_advice_of_priority_is_read_past_however_odd_it_is() -> None:
     """On itself, on a stream that will never be, and in HEADERS: nothing of it means anything (RFC 9113, 5.3.2)."""
     application = StubApplication()
     async with talking(application) as (peer, frames):

@@ -19,7 +19,8 @@ async def test_a_body_is_read_whole(parts: list[bytes]) -> None:
     assert await Exchange(Post(), parts=parts).client().read_body(3, 5.0) == b"abc"
 
 
-async def test_m13_a_body_over_the_limit_is_413_before_it_is_whole() -> None:
+@pytest.mark.rule("M13")
+async def test_a_body_over_the_limit_is_413_before_it_is_whole() -> None:
     """The rest stays unread, so the connection cannot be used again."""
     exchange = Exchange(Post(), parts=[b"ab", b"cd", b"never read"])
     with pytest.raises(Rejection) as raised:
@@ -45,8 +46,9 @@ def test_a_body_is_as_large_as_its_head_says_if_it_does(stated: str | None, size
     assert Exchange(Post(headers={"content-length": stated})).client().stated_size(5) == size
 
 
+@pytest.mark.rule("M13")
 @pytest.mark.parametrize("stated", ["6", "9" * 30])
-def test_m13_a_body_that_says_that_it_is_too_large_is_413_unread(stated: str) -> None:
+def test_a_body_that_says_that_it_is_too_large_is_413_unread(stated: str) -> None:
     with pytest.raises(Rejection) as raised:
         Exchange(Post(headers={"content-length": stated})).client().stated_size(5)
     assert raised.value.status == 413
@@ -75,13 +77,15 @@ async def test_a_client_that_leaves_is_noticed() -> None:
         exchange.leave()
 
 
-async def test_t4_an_answer_without_a_body_has_no_type() -> None:
+@pytest.mark.rule("T4")
+async def test_an_answer_without_a_body_has_no_type() -> None:
     exchange = Exchange(Post())
     await exchange.client().answer(202)
     assert (exchange.status, exchange.body, exchange.headers) == (202, b"", {b"content-length": b"0"})
 
 
-async def test_t43_an_answer_without_content_states_no_length() -> None:
+@pytest.mark.rule("T43")
+async def test_an_answer_without_content_states_no_length() -> None:
     exchange = Exchange(Post())
     await exchange.client().answer(204, headers={"Allow": "GET"})
     assert (exchange.status, exchange.body, exchange.headers) == (204, b"", {b"allow": b"GET"})
@@ -93,7 +97,8 @@ async def test_an_answer_with_a_body_is_json() -> None:
     assert exchange.headers == {b"content-type": b"application/json", b"content-length": b"2", b"retry-after": b"2"}
 
 
-async def test_m11_a_stream_tells_proxies_to_hold_nothing_back() -> None:
+@pytest.mark.rule("M11")
+async def test_a_stream_tells_proxies_to_hold_nothing_back() -> None:
     exchange = Exchange(Post())
     client = exchange.client()
     await client.open_stream()
@@ -104,8 +109,9 @@ async def test_m11_a_stream_tells_proxies_to_hold_nothing_back() -> None:
     assert exchange.headers == {b"content-type": b"text/event-stream", b"x-accel-buffering": b"no"}
 
 
+@pytest.mark.rule("D14")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_d14_a_draining_edge_tells_its_client_to_make_a_new_connection(version: str) -> None:
+async def test_a_draining_edge_tells_its_client_to_make_a_new_connection(version: str) -> None:
     exchange = Exchange(Post(http_version=version))
     await exchange.client(closing=True).answer(200, b"{}")
     assert exchange.headers[b"connection"] == b"close"
@@ -123,7 +129,8 @@ async def test_an_edge_that_drains_answers_413_with_one_connection_header() -> N
     assert exchange.headers[b"connection"] == b"close"
 
 
-async def test_d15_what_cannot_be_answered_is_cut_and_not_ended() -> None:
+@pytest.mark.rule("D15")
+async def test_what_cannot_be_answered_is_cut_and_not_ended() -> None:
     """A promised byte never comes: to the client the connection broke, which downgrades nobody."""
     exchange = Exchange(Post())
     await exchange.client().cut()

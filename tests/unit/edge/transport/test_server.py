@@ -65,6 +65,7 @@ async def head(config: EdgeConfig, request: bytes) -> tuple[int, list[tuple[str,
     return int(first.split()[1]), [(name.lower(), value.strip()) for name, _, value in pairs]
 
 
+@pytest.mark.rule("T9")
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
@@ -75,7 +76,7 @@ async def head(config: EdgeConfig, request: bytes) -> tuple[int, list[tuple[str,
         pytest.param(b"GET /x HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 200_000 + b"\r\n\r\n", 431, id="a head without end"),
     ],
 )
-async def test_t9_every_response_forbids_caching_once_what_the_parser_refuses_too(
+async def test_every_response_forbids_caching_once_what_the_parser_refuses_too(
     request_bytes: bytes, status: int
 ) -> None:
     """M13: a head that is too large is 431."""
@@ -112,7 +113,8 @@ async def test_a_client_that_comes_before_the_server_runs_is_not_turned_away() -
             pass
 
 
-def test_n26_the_default_address_is_loopback() -> None:
+@pytest.mark.rule("N26")
+def test_the_default_address_is_loopback() -> None:
     assert EdgeSettings().bind == "127.0.0.1:8000"
 
 

@@ -7,6 +7,7 @@ import pytest
 from mcpfleet.edge.transport.request_head import normal, read_path
 
 
+@pytest.mark.rule("T35")
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -32,12 +33,13 @@ from mcpfleet.edge.transport.request_head import normal, read_path
         ("", ""),
     ],
 )
-def test_t35_a_path_has_one_spelling(path: str, expected: str) -> None:
+def test_a_path_has_one_spelling(path: str, expected: str) -> None:
     """RFC 3986, 6.2.2; what is escaped once is unescaped once, and no dot leads anywhere."""
     assert normal(path) == expected
     assert normal(expected) == normal(normal(expected))
 
 
+@pytest.mark.rule("T35")
 @pytest.mark.parametrize(
     ("raw", "path"),
     [
@@ -50,9 +52,10 @@ def test_t35_a_path_has_one_spelling(path: str, expected: str) -> None:
         ("/http://here/mcp", "/http://here/mcp"),
     ],
 )
-def test_t35_an_absolute_target_has_a_path(raw: str, path: str) -> None:
+def test_an_absolute_target_has_a_path(raw: str, path: str) -> None:
     assert read_path(raw, may_be_absolute=True) == path
 
 
-def test_t35_http_2_has_no_absolute_targets() -> None:
+@pytest.mark.rule("T35")
+def test_http_2_has_no_absolute_targets() -> None:
     assert read_path("http://here/mcp", may_be_absolute=False) == "http://here/mcp"
