@@ -22,6 +22,7 @@ from mcpfleet.app.folder import check_path
 from mcpfleet.app.uri import check_template, check_uri
 from mcpfleet.app.validation import Validator, check_input_root
 from mcpfleet.bus.rpc import broken_rules
+from mcpfleet.contracts.apps import ui_faults
 from mcpfleet.contracts.manifest import OWN_KINDS, Definition
 from mcpfleet.contracts.skills import check_skill
 
@@ -109,6 +110,7 @@ def faults(definition: Definition) -> Iterator[str]:
         yield "wire.icons: https: or data: URIs (M28)"
     yield from _kind_faults(definition, wire)
     yield from _file_faults(definition)
+    yield from ui_faults(definition)
 
 
 def _file_faults(definition: Definition) -> Iterator[str]:

@@ -57,6 +57,9 @@ class Endpoint(BaseModel):
     ttl: Mapping[CachedName, Seconds] = {}
     """Seconds for which clients may keep its lists and the answer of `server/discover`; by default the least of what
     its pools state (X74)."""
+    apps_2025: bool = True
+    """Give sessions of 2025 whose clients declare Apps their documents; otherwise no `ui://` URI exists for any client
+    of 2025 (X16)."""
     tasks: bool = True
     """Offer durable tasks of tools that declare some; otherwise tools that are always tasks are left out (K1)."""
     body_version_wins: bool = False
@@ -122,7 +125,7 @@ class Endpoint(BaseModel):
     def digest(self) -> str:
         """Names these settings, so that a catalog with other settings notices."""
         settings = self.model_dump(mode="json")
-        del settings["sessions"]  # the catalog does not need it
+        del settings["sessions"], settings["apps_2025"]  # the catalog does not need them
         settings["names"] = dict(sorted(settings["names"].items()))
         if self.revisions in (SERVED, SERVED_WITH_LEGACY):  # as former releases wrote it, so that older digests stay
             settings["legacy"] = self.revisions == SERVED_WITH_LEGACY

@@ -203,6 +203,8 @@ class Definition(Message):
 
     skill: Skill | None = None
     """The skill whose SKILL.md the resource is."""
+    unlisted: bool = False
+    """It can be used, and no list has it (X12)."""
 
     @cached_property
     def text(self) -> str:

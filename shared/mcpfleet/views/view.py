@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mcpfleet.contracts.apps import APPS_EXTENSION, Audience, has_ui, is_ui
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import OWN_KINDS, Definition, FileRef, Kind
 from mcpfleet.contracts.skills import SKILLS_EXTENSION
-from mcpfleet.views.rights import Policy, Rights, is_of
+from mcpfleet.views.apps import entry
+from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.skills import SkillIndex, without_incomplete
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
@@ -42,6 +43,8 @@ class Target:
     """The arguments of a tool that headers mirror."""
     file: FileRef | None = None
     """The file that edges answer a read with; None where a worker runs a handler."""
+    entry: Mapping[str, Any] | None = None
+    """The declaration as lists show it to the view's audience; None where they leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,12 @@ class View:
     """The endpoint has durable tasks, even if no tool makes any now: a tool that is gone hides none (K12)."""
     has_revisions: bool = False
     """Some definition of the snapshot exists for requests of some revisions only (X61)."""
+    audience: Audience = Audience.WITHOUT_APPS
+    """The kind of client that it is for; others may have equal views."""
+    by_audience: frozenset[Kind] = frozenset()
+    """The kinds whose lists other kinds of clients see otherwise, so that no shared cache may keep them (X14)."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
+    _entries: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     _digests: dict[ListKind, bytes] = field(default_factory=dict)
 
     @cached_property
@@ -110,6 +118,10 @@ class View:
     def scope(self) -> str:
         """`cacheScope` of answers that depend on the view alone."""
         return "private" if self.is_private else "public"
+
+    def list_scope(self, kind: Kind) -> str:
+        """Return `cacheScope` of a list, whose caches know nothing of `_meta` (X14)."""
+        return "private" if kind in self.by_audience else self.scope
 
     def find(self, kind: Kind, name: str) -> Target | None:
         """Return the definition of a kind and name, if it exists for this caller."""
@@ -171,23 +183,31 @@ class View:
 
     def page(self, kind: Kind, size: int, begin: int) -> ListPage:
         """Return a part of a list: all of it if `size` is 0, else so many declarations behind the first `begin`."""
-        targets = self.targets[kind]
-        if not begin and not 0 < size < len(targets):
+        entries = self._entries_of(kind)
+        if not begin and not 0 < size < len(entries):
             if kind not in self._items:
-                self._items[kind] = _joined(targets.values())
+                self._items[kind] = _joined(entries)
             return ListPage(self._items[kind], None)
-        end = begin + size if size else len(targets)
-        return ListPage(_joined(islice(targets.values(), begin, end)), end if end < len(targets) else None)
+        end = begin + size if size else len(entries)
+        return ListPage(_joined(entries[begin:end]), end if end < len(entries) else None)
+
+    def _entries_of(self, kind: Kind) -> list[Mapping[str, Any]]:
+        """Return the declarations of a list."""
+        if kind not in self._entries:
+            self._entries[kind] = [each.entry for each in self.targets[kind].values() if each.entry is not None]
+        return self._entries[kind]
 
     def list_digest(self, changes: ListKind) -> bytes:
         """Return the digest of a list as its caller sees it: another digest is another list (S15)."""
         if changes not in self._digests:
             names = hashlib.sha256()
             for kind in _CHANGES[changes]:
-                for target in self.targets[kind].values():
-                    # A lister shows nothing of its own, so its definition counts.
-                    shown = to_json(target.listed.definition.wire) if kind in LISTS else target.listed.digest.encode()
-                    names.update(b"%d %b" % (len(shown), shown))
+                if kind in LISTS:
+                    shown = [to_json(each) for each in self._entries_of(kind)]
+                else:  # a lister shows nothing of its own, so its definition counts
+                    shown = [target.listed.digest.encode() for target in self.targets[kind].values()]
+                for each in shown:
+                    names.update(b"%d %b" % (len(each), each))
             self._digests[changes] = names.digest()
         return self._digests[changes]
 
@@ -220,18 +240,15 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         definition = listed.definition
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
-            targets[definition.kind][definition.name] = Target(listed, headers, definition.file)
+            targets[definition.kind][definition.name] = Target(listed, headers, definition.file, definition.wire)
     skills = {
         uri: target.listed for uri, target in targets["resource"].items() if target.listed.definition.skill is not None
     }
     for uri in skills.keys() - without_incomplete(skills):
         del targets["resource"][uri]
+    by_audience = _show(targets, rights.audience) if policy.has_apps else frozenset[Kind]()
     is_private = rights.is_named or policy.depends_on_caller or rights.visible is not None
-    offered = [
-        listed.definition
-        for listed in snapshot.every
-        if rights.revision is None or is_of(listed.definition, rights.revision)
-    ]
+    offered = [listed.definition for listed in snapshot.every if rights.is_offered(listed.definition)]
     return View(
         snapshot,
         targets,
@@ -239,7 +256,21 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         is_private,
         tasks,
         policy.has_revisions,
+        rights.audience,
+        by_audience,
     )
+
+
+def _show(targets: Mapping[Kind, dict[str, Target]], audience: Audience) -> frozenset[Kind]:
+    """Give targets the declarations that an audience sees; return the kinds of lists that others see otherwise."""
+    documents = {uri: target.listed for uri, target in targets["resource"].items()}
+    for kind in LISTS:
+        for name, target in targets[kind].items():
+            shown = entry(target.listed.definition, documents, target.listed.pool, audience)
+            if shown is not target.entry:
+                targets[kind][name] = replace(target, entry=shown)
+    differs = any(has_ui(target.listed.definition) for target in targets["tool"].values())
+    return frozenset({"tool"}) if differs else frozenset()
 
 
 def _capabilities(offered: Sequence[Definition], *, tasks: bool, logs: bool) -> Mapping[str, Any]:
@@ -254,12 +285,7 @@ def _capabilities(offered: Sequence[Definition], *, tasks: bool, logs: bool) -> 
         found["prompts"] = {"listChanged": True}
     if any(definition.completes for definition in offered):
         found["completions"] = {}
-    extensions = _advertised(offered, "extension")
-    if tasks and any(definition.task is not None for definition in offered):
-        extensions[TASKS_EXTENSION] = {}
-    if any(definition.skill is not None for definition in offered):
-        extensions[SKILLS_EXTENSION] = {"directoryRead": True}
-    if extensions:
+    if extensions := _extensions(offered, tasks=tasks):
         found["extensions"] = extensions
     if found and logs:
         found["logging"] = {}
@@ -268,10 +294,22 @@ def _capabilities(offered: Sequence[Definition], *, tasks: bool, logs: bool) -> 
     return MappingProxyType(found)
 
 
+def _extensions(offered: Sequence[Definition], *, tasks: bool) -> dict[str, Any]:
+    """Return the extensions that definitions give, with their settings."""
+    found = _advertised(offered, "extension")
+    if tasks and any(definition.task is not None for definition in offered):
+        found[TASKS_EXTENSION] = {}
+    if any(definition.skill is not None for definition in offered):
+        found[SKILLS_EXTENSION] = {"directoryRead": True}
+    if any(definition.kind == "resource" and is_ui(definition) for definition in offered):
+        found[APPS_EXTENSION] = {}
+    return found
+
+
 def _advertised(offered: Sequence[Definition], kind: Kind) -> dict[str, Any]:
     """Return the settings of what clients read of own extensions, by name (X41, X47)."""
     return {definition.name: definition.wire for definition in offered if definition.kind == kind}
 
 
-def _joined(targets: Iterable[Target]) -> bytes:
-    return b",".join(to_json(target.listed.definition.wire) for target in targets)
+def _joined(entries: Iterable[Mapping[str, Any]]) -> bytes:
+    return b",".join(map(to_json, entries))

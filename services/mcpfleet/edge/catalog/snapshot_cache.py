@@ -22,6 +22,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.access import is_exposed
+from mcpfleet.contracts.apps import Audience
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.policy import PolicyClient
 from mcpfleet.contracts.principal import Principal
@@ -33,6 +34,7 @@ from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.errors import NotAnswered
+from mcpfleet.wire.protocol import LEGACY
 
 _HINT: Final = hint_subject("{endpoint}")
 UNENFORCED: Final = "scopes are not enforced"
@@ -43,6 +45,7 @@ _LEARNED_AT_ONCE: Final = 16
 """Groups about which the policy is asked at once in the background."""
 _LEARNED_AGAIN: Final = 1.0
 """Seconds before these are asked about again where there was no answer."""
+_ANYBODY: Final = Audience.WITHOUT_APPS
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the oldest goes first."""
 
@@ -132,10 +135,13 @@ class Snapshots:
         """Return the scopes of an endpoint's definitions, without definitions for some callers only (D10)."""
         return self._endpoints[endpoint].scopes
 
-    def view(self, name: str, principal: Principal, revision: str | None = None) -> View | None:
+    def view(
+        self, name: str, principal: Principal, revision: str | None = None, *, has_apps: bool = False
+    ) -> View | None:
         """Return a principal's view of an endpoint, without waiting; None before the first snapshot.
 
-        A revision leaves out what its requests do not have; without one, nothing is left out for it (X61).
+        A revision leaves out what its requests do not have; without one, nothing is left out for it (X61). `has_apps`
+        says that the client shows documents (X12).
 
         A snapshot in use is confirmed in the background once it is older than `snapshot_lasts`, so that no call waits
         for the catalog.
@@ -151,13 +157,25 @@ class Snapshots:
             if visible is None:
                 self._want(name, principal.group)
                 return None
-        rights = endpoint.policy.rights(principal, revision, visible)
+        audience = self._audience(name, revision, has_apps=has_apps) if endpoint.policy.has_apps else _ANYBODY
+        rights = endpoint.policy.rights(principal, revision, visible, audience)
         view = endpoint.views.get(rights)
         if view is None:
             view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights, tasks=endpoint.tasks)
             if len(endpoint.views) > _MOST_VIEWS:
                 endpoint.views.popitem(last=False)
         return view
+
+    def _audience(self, name: str, revision: str | None, *, has_apps: bool) -> Audience:
+        """Return the kind of a client; one of 2025 has Apps only where the endpoint says so (X16)."""
+        if revision in LEGACY and name in self._settings.endpoints and not self._settings.endpoints[name].apps_2025:
+            return Audience.WITHOUT_UI
+        return Audience.WITH_APPS if has_apps else Audience.WITHOUT_APPS
+
+    def has_apps(self, name: str) -> bool:
+        """Return whether anything of an endpoint depends on its clients' showing documents."""
+        policy = self._endpoints[name].policy
+        return policy is not None and policy.has_apps
 
     async def prepare(self, name: str, principal: Principal) -> None:
         """Learn what the operator's policy shows a caller's group; afterwards `view` knows it (X48).

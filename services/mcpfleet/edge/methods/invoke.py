@@ -63,10 +63,16 @@ class Callers(NamedTuple):
         Raises:
             Rejection: 504 while the edge knows no snapshot of the endpoint.
         """
-        view = self.snapshots.view(exchange.endpoint, exchange.caller, exchange.revision.name)
+        view = self.find_view(exchange)
         if view is None:
             raise not_answered("the catalog")
         return view
+
+    def find_view(self, exchange: Exchange) -> View | None:
+        """Return the view of an admitted caller by what its request says of its client; None before a snapshot."""
+        endpoint, snapshots = exchange.endpoint, self.snapshots
+        has_apps = snapshots.has_apps(endpoint) and exchange.has_apps
+        return snapshots.view(endpoint, exchange.caller, exchange.revision.name, has_apps=has_apps)
 
 
 class Invoker:
@@ -85,7 +91,8 @@ class Invoker:
     ) -> None:
         self._calls = calls
         self._settings: EdgeSettings = calls.settings
-        self._admission, self._limits, self._snapshots = callers
+        self._callers = callers
+        self._admission, self._limits, _ = callers
         self._continuation = continuation
         self._elicitation = elicitation
         self._tasks = tasks
@@ -288,7 +295,7 @@ class Invoker:
         return request.newest_target(self._view(request.exchange))
 
     def _view(self, exchange: Exchange) -> View | None:
-        return self._snapshots.view(exchange.endpoint, exchange.caller, exchange.revision.name)
+        return self._callers.find_view(exchange)
 
     def _check_scopes(self, exchange: Exchange, target: Target, arguments: Mapping[str, Any] = _NOTHING) -> Target:
         """Check the caller's scopes (group 11); a tool may need more of them for some arguments (X55)."""

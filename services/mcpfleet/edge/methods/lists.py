@@ -79,7 +79,7 @@ class Lists:
         """
         view, kind = exchange.view, KINDS[exchange.message.method]
         place = await self._open(exchange, kind)
-        items, following, is_private = b"", None, view.is_private
+        items, following, scope = b"", None, view.list_scope(kind)
         ttl = view.ttl(LISTS[kind], self._settings.list_ttl)
         if place.lister is None:
             page = view.page(kind, self._settings.page_size, place.begin)
@@ -92,14 +92,13 @@ class Lists:
             if own is not None:
                 ttl = min(ttl, own) if items else own
             items = b",".join(part for part in (items, found) if part)
-            is_private = True  # what a handler lists may depend on who asks
+            scope = "private"  # what a handler lists may depend on who asks
         items = exchange.revision.declarations(kind, items)
         more = b""
         if following is not None:
             more = b',"nextCursor":"%b"' % (await self._seal(exchange, kind, following, ran=bool(listers))).encode()
         head = b'{"_meta":{},"resultType":"complete","ttlMs":%d,"cacheScope":"%b","%b":[%b]%b}'
-        scope = b"private" if is_private else b"public"
-        result = head % (round(ttl * 1000), scope, LISTS[kind].encode(), items, more)
+        result = head % (round(ttl * 1000), scope.encode(), LISTS[kind].encode(), items, more)
         await exchange.end(200, exchange.response(result))
 
     async def _list(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mcpfleet.contracts.apps import APPS_EXTENSION
 from mcpfleet.contracts.grants import NewGrant
 from mcpfleet.edge.calls.permit_check import ReadQuestion
 from mcpfleet.edge.calls.read_check import Undecided
@@ -142,12 +143,14 @@ def capabilities(exchange: Exchange, *, has_sessions: bool) -> dict[str, Any]:
     offered = {name: value for name, value in exchange.view.capabilities.items() if name in _OFFERED}
     if not has_sessions:
         return {name: {} for name in offered if name != _OF_SESSIONS} | _own(exchange)
-    return offered | _own(exchange)
+    return offered | _own(exchange, has_sessions=True)
 
 
-def _own(exchange: Exchange) -> dict[str, Any]:
-    """Return what applications declare themselves, where it exists in the revision (X47)."""
+def _own(exchange: Exchange, *, has_sessions: bool = False) -> dict[str, Any]:
+    """Return what applications declare themselves, where it exists in the revision (X47), and Apps (X16)."""
     own = {each.definition.name for each in exchange.view.snapshot.extensions if each.definition.kind == "extension"}
+    if has_sessions:  # without one, nothing is known of a client
+        own.add(APPS_EXTENSION)
     offered = exchange.view.capabilities.get("extensions", {})
     extensions = {name: settings for name, settings in offered.items() if name in own}
     found: dict[str, Any] = {"extensions": extensions} if extensions else {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic_core import to_json
 
+from mcpfleet.contracts.apps import declares_apps
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import Session
@@ -18,8 +20,9 @@ from mcpfleet.telemetry.trace import TraceContext, checked_baggage
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire.envelope import Envelope, RequestId
 from mcpfleet.wire.errors import bad_params, unknown_method
-from mcpfleet.wire.protocol import MODERN
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, MODERN
 
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _MOST_DECLARED: Final = 16 * 1024
 """Bytes of `clientInfo` and capabilities that a stream or a session keeps."""
 
@@ -95,6 +98,13 @@ class Exchange(HttpExchange):
         """The token of the client's progress notifications; None where it has sent no valid one (P1)."""
         token = self.message.meta.get("progressToken")
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
+
+    @property
+    def has_apps(self) -> bool:
+        """Whether its client shows documents, as the request or the session says (X11, X16)."""
+        if self.session is not None:
+            return declares_apps(self.session.session.capabilities)
+        return hasattr(self, "message") and declares_apps(self.message.meta.get(CLIENT_CAPABILITIES_META_KEY, _NONE))
 
     def response(self, result: bytes, definition: Definition | None = None) -> bytes:
         """Compose the JSON-RPC response in the form of the request's revision.

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS
 
+from mcpfleet.contracts.apps import without_apps
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.contracts.sessions import Session
+from mcpfleet.edge.methods.invoke import Callers
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef, offered_handler
 from mcpfleet.edge.protocol.revision import NEWEST, Input, Revision
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
@@ -111,8 +113,15 @@ class Revision2025InSession(Revision2025):
 class Compat2025:
     """Turns requests of 2025 into exchanges, within their session where they name one."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], sessions: SessionCache, in_flight: InFlightRequests) -> None:
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        callers: Callers,
+        sessions: SessionCache,
+        in_flight: InFlightRequests,
+    ) -> None:
         self._endpoints = endpoints
+        self._callers = callers
         self._sessions = sessions
         self._in_flight = in_flight
         self._revisions = {name: Revision2025(name) for name in LEGACY}
@@ -175,14 +184,16 @@ class Compat2025:
         Raises:
             Rejection: 404 where its session is gone, 400 where it names none and needs one, and as its handler.
         """
-        method, has_sessions = exchange.method, self._endpoints[exchange.endpoint].has_sessions
+        method, endpoint = exchange.method, self._endpoints[exchange.endpoint]
         if method is not None and method.begins_session:
             return await method.handler(exchange)
         if self.in_session(exchange):
             found = await self._sessions.find(exchange)
             exchange.session = found
             exchange.revision = self._in_session[found.session.revision]
-            exchange.message = _with_session(exchange.message, found.session)
+            exchange.message = _with_session(exchange.message, found.session, apps=endpoint.apps_2025)
+            if exchange.has_apps:
+                exchange.view = self._callers.view(exchange)
             with self._in_flight.open(exchange, found) as request:
                 if not request.is_cancelled:
                     if method is not None and method.name in _LISTED:
@@ -190,7 +201,7 @@ class Compat2025:
                     return await _answer(exchange)
             return await request.end()
         if method is not None and method.needs_session:
-            raise session_needed() if has_sessions else unknown_method()
+            raise session_needed() if endpoint.has_sessions else unknown_method()
         return await _answer(exchange)
 
     async def _note_listed(self, exchange: Exchange, ref: SessionRef, kind: ListKind) -> None:
@@ -227,18 +238,26 @@ def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:
 
 
 def _as_modern(message: Envelope, revision: str) -> Envelope:
-    """Give a message a modern `_meta`, and take away what only modern clients send."""
+    """Give a message a modern `_meta`, and take away what only modern clients send.
+
+    A handshake says its client's capabilities: the lists that its session will know may depend on them (X16).
+    """
+    declared = message.params.get("capabilities") if message.method == "initialize" else None
     params = {name: value for name, value in message.params.items() if name not in _MODERN_PARAMS and value is not None}
     meta = {name: value for name, value in message.meta.items() if name != LOG_LEVEL_META_KEY}
-    meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
+    meta |= {
+        PROTOCOL_VERSION_META_KEY: revision,
+        CLIENT_CAPABILITIES_META_KEY: declared if isinstance(declared, dict) else {},
+    }
     return message._replace(params=params, meta=meta)
 
 
-def _with_session(message: Envelope, session: Session) -> Envelope:
+def _with_session(message: Envelope, session: Session, *, apps: bool) -> Envelope:
     """Add what the session knows of the client."""
+    capabilities = session.capabilities if apps else without_apps(session.capabilities)
     known = {
         PROTOCOL_VERSION_META_KEY: session.revision,
-        CLIENT_CAPABILITIES_META_KEY: session.capabilities,
+        CLIENT_CAPABILITIES_META_KEY: capabilities,
         CLIENT_INFO_META_KEY: session.client,
         LOG_LEVEL_META_KEY: session.log_level or _LEVEL,
     }

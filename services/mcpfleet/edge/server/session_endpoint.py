@@ -66,6 +66,7 @@ class SessionEndpoint:
             await self._sessions.end(found)
             await exchange.answer(204)
             return
+        exchange.session = found
         exchange.revision = Revision2025InSession(found.session.revision)
         if exchange.caller.group is not None:
             await self._callers.snapshots.prepare(exchange.endpoint, exchange.caller)

@@ -179,7 +179,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         form=settings.log_format,
         out=process.write_composed,
     )
-    compat = Compat2025(settings.endpoints, sessions.cache, sessions.in_flight)
+    compat = Compat2025(settings.endpoints, callers, sessions.cache, sessions.in_flight)
     router = RequestRouter(_gate(process, identity, callers, sessions), callers, compat, methods, audit)
     # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
     ratio = settings.sample_ratio if process.telemetry.enabled else 0.0

@@ -35,7 +35,7 @@ def router(*revisions: str) -> RequestRouter:
     """The edge's order of checks over one endpoint, which serves these revisions, or all."""
     endpoints = {"mcp": Endpoint.model_validate({"path": "/mcp", "revisions": revisions or SERVED_WITH_LEGACY})}
     gate = Gate(endpoints, PATHS, HOSTS, Cors(()), (), UNNEEDED, UNNEEDED)
-    return RequestRouter(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
+    return RequestRouter(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
 
 
 MODERN_ALONE = router(MODERN)
