@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
+from mcpfleet.app.definition_rules import faults
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.bus.rpc import broken_rules
-from mcpfleet.catalog.definitions import faults
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer

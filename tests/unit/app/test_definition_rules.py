@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcpfleet.app import App, Resource
+from mcpfleet.app.definition_rules import faults
 from mcpfleet.bus.errors import Failed
-from mcpfleet.catalog.definitions import faults
 from mcpfleet.catalog.manifests import read_manifest
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.manifest import Definition, Kind, Manifest
