@@ -47,11 +47,13 @@ class Configuration:
         sources: in the file's order.
         endpoints: by name, with the pools of their sources; empty for the one that every fleet has.
         notes: what is left out, what has no effect, what should be written otherwise.
+        files: that were read, included ones too.
     """
 
     sources: tuple[Source, ...]
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def read_configuration(file: Path, environment: Mapping[str, str], only: Collect
             problems += error.problems
     if problems:
         raise ConfigurationError(*problems)
-    return Configuration(tuple(sources), reader.endpoints(only), tuple(reader.notes))
+    return Configuration(tuple(sources), reader.endpoints(only), tuple(reader.notes), tuple(reader.files))
 
 
 class _Reader:
@@ -100,16 +102,16 @@ class _Reader:
         self._described: dict[str, _Described] = {}
         self._left_out: set[str] = set()
         self._endpoints: dict[str, tuple[Document, Keys, Any]] = {}
-        self._files: set[Path] = set()
+        self.files: list[Path] = []
         self.notes: list[Note] = []
 
     def read(self, file: Path, included_by: tuple[Document, Keys] | None = None) -> None:
         """Gather the entries and tables of a file, after those of the files that it includes."""
         path = file.resolve()
-        if path in self._files:
+        if path in self.files:
             assert included_by is not None
             raise included_by[0].fault(included_by[1], f"{file} is read already")
-        self._files.add(path)
+        self.files.append(path)
         if file.suffix == ".toml":
             self._read_own(read_toml(file), (), included_by)
             return

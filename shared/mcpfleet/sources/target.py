@@ -1,0 +1,123 @@
+"""What a command is told to serve that is no App: files of sources, URLs, OpenAPI documents, or a command itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from mcpfleet.contracts.manifest import pool_named
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.sources.reading import Configuration, read_configuration
+from mcpfleet.sources.source import Command, Isolation, OpenApi, Source, Url
+
+_FILE: Final = re.compile(r"(?P<file>.+\.(?:toml|json))(?::(?P<name>[^/:]+))?")
+_OPENAPI: Final = "openapi:"
+_RUNNERS: Final = frozenset({
+    "npx", "bunx", "uvx", "uv", "pipx", "pnpm", "dlx", "node", "bun", "deno", "docker", "podman", "run", "tool", "exec",
+    "env", "sh", "bash",
+})  # fmt: skip
+"""Words of a command that start what comes after them."""
+_PYTHON: Final = re.compile(r"python[0-9.]*")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=(?!=)")
+_VERSION: Final = re.compile(r"(?<=.)[@=:][^/]*$")
+
+
+def is_source(target: str) -> bool:
+    """Return whether a target names sources by its form, and no App."""
+    return _FILE.fullmatch(target) is not None or target.startswith((_OPENAPI, "http://", "https://"))
+
+
+class SourceTarget(BaseModel):
+    """What to serve, as a command line says it; processes hand it on as it is, and each reads the files itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    targets: tuple[str, ...] = ()
+    """`fleet.toml`, `.mcp.json:memory`, `https://…/mcp`, `openapi:FILE`."""
+    command: tuple[str, ...] = ()
+    """The words behind `--`; nothing in them is expanded."""
+    only: tuple[str, ...] = ()
+    """The wanted sources of files; empty for all."""
+    isolation: Isolation | None = None
+    """For sources that say nothing of it."""
+
+    @property
+    def text(self) -> str:
+        """What was typed, for people."""
+        return " ".join([*self.targets, *(["--", *self.command] if self.command else [])])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it names; those that they include are not among them."""
+        found = map(_FILE.fullmatch, self.targets)
+        return tuple(each["file"] for each in found if each is not None)
+
+    def read(self, environment: Mapping[str, str]) -> Configuration:
+        """Read the files, and return all sources.
+
+        Raises:
+            ConfigurationError: a file has a mistake, two sources have one name, or nothing is left to serve.
+        """
+        parts = [self._part(each, environment) for each in self.targets]
+        if self.command:
+            name = name_of(self.command)
+            parts.append(Configuration((Source(name=name, way=Command(words=self.command)),)))
+        sources = tuple(self._completed(source) for part in parts for source in part.sources)
+        seen: dict[str, Source] = {}
+        for source in sources:
+            if seen.setdefault(source.name, source) is not source:
+                places = " and ".join(each.place or "the command line" for each in (seen[source.name], source))
+                raise ConfigurationError(f"two sources have the name {source.name!r}: {places}")
+        notes = tuple(note for part in parts for note in part.notes)
+        if not sources:
+            why = (f": {'; '.join(map(str, notes))}") if notes else ""
+            raise ConfigurationError(f"{self.text}: there is no source to serve{why}")
+        endpoints: dict[str, Any] = {name: each for part in parts for name, each in part.endpoints.items()}
+        files = tuple(file for part in parts for file in part.files)
+        return Configuration(sources, endpoints, notes, files)
+
+    def name(self, sources: tuple[Source, ...]) -> str:
+        """Return the name of the pool that serves all of them: the only source's, or that of the file's folder."""
+        if len(sources) == 1:
+            return sources[0].name
+        return pool_named(Path(self.files[0] if self.files else "fleet.toml").resolve().parent.name)
+
+    def _completed(self, source: Source) -> Source:
+        if source.isolation is not None or self.isolation is None:
+            return source
+        return source.model_copy(update={"isolation": self.isolation})
+
+    def _part(self, target: str, environment: Mapping[str, str]) -> Configuration:
+        if target.startswith(_OPENAPI):
+            document = target.removeprefix(_OPENAPI)
+            name = pool_named(PurePath(urlsplit(document).path).stem)
+            return Configuration((Source(name=name, way=OpenApi(document=document)),))
+        if target.startswith(("http://", "https://")):
+            return Configuration((Source(name=pool_named(urlsplit(target).netloc), way=Url(url=target)),))
+        found = _FILE.fullmatch(target)
+        if found is None:
+            raise ConfigurationError(
+                f"{target}: is no file of sources (.toml or .json), URL or {_OPENAPI}FILE, and an App is served alone"
+            )
+        only = self.only if found["name"] is None else (found["name"],)
+        read = read_configuration(Path(found["file"]), environment, only)
+        if found["name"] is None:
+            return read
+        return replace(read, endpoints={})  # they are the fleet's, not one source's
+
+
+def name_of(command: tuple[str, ...]) -> str:
+    """Return the name of a source that is a command: the package or program that it runs."""
+    for word in command:
+        plain = PurePath(word).name
+        if word.startswith("-") or _ASSIGNMENT.match(word) or plain in _RUNNERS or _PYTHON.fullmatch(plain):
+            continue
+        name = _VERSION.sub("", plain)
+        return pool_named(name.removesuffix(".py").removesuffix(".js"))
+    return pool_named(PurePath(command[0]).name)
