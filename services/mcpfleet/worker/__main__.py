@@ -110,7 +110,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
             group.cancel_scope.cancel()
             return
         group.start_soon(worker.permits.run)
-        await worker.permits.offer({each.definition.digest for each in app.handlers if each.permit is not None})
+        await worker.permits.offer(app.permitters)
         await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await group.start(tasks.run)
         if app.watchers:

@@ -98,7 +98,7 @@ class WorkerHost:
         handlers = {each.definition.digest: each for each in self._app.handlers}
         self._handlers.learn(handlers)
         await self._calls.join({digest: each.definition.kind for digest, each in handlers.items()})
-        await self._permits.offer({digest for digest, each in handlers.items() if each.permit is not None})
+        await self._permits.offer(self._app.permitters)
         tools = {each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None}
         await self._tasks.offer(tools)
         cause, self._cause = self._cause, None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,8 +15,7 @@ import anyio
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app.permit import PermitFailed
-from mcpfleet.app.resource import Reads
+from mcpfleet.app.permit import PermitFailed, Permitter
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import is_fresh
 from mcpfleet.bus.bus import Subscription
@@ -35,7 +34,6 @@ from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.loop_bridge import LoopCalls
-from mcpfleet.worker.runner import HandlerTable
 
 _GROUP: Final = "workers"
 _AT_ONCE: Final = 64
@@ -51,11 +49,15 @@ _TOLD_EVERY: Final = 2.0
 class PermitCalls:
     """Asks an application's permits, on the handlers' loop."""
 
-    def __init__(self, handlers: HandlerTable, threads: int, log: FilteringBoundLogger) -> None:
-        self._handlers = handlers
+    def __init__(self, threads: int, log: FilteringBoundLogger) -> None:
+        self._permitters: Mapping[str, Permitter] = {}
         self._most_threads = threads
         self._log = log
         self._calls: LoopCalls | None = None
+
+    def learn(self, permitters: Mapping[str, Permitter]) -> None:
+        """Ask these from now on, by the digests of their definitions; on any thread."""
+        self._permitters = permitters
 
     async def run(self) -> None:
         """Answer until cancelled; runs on the handlers' loop."""
@@ -84,14 +86,14 @@ class PermitCalls:
         return answers
 
     async def _ask(self, definition: str, asked: AskedByCaller) -> tuple[bool, ...] | None:
-        handler = self._handlers.get(definition)
-        if not isinstance(handler, Reads):  # it was removed meanwhile
+        permitter = self._permitters.get(definition)
+        if permitter is None:  # it was removed meanwhile
             return None
         try:
-            return tuple(await handler.permits(asked.principal, asked.uris, self._threads))
+            return tuple(await permitter.permits(asked.principal, asked.uris, self._threads))
         except PermitFailed as error:
             self._log.error(
-                "permit failed", resource=handler.definition.name, error=str(error), exc_info=error.__cause__
+                "permit failed", resource=permitter.definition.name, error=str(error), exc_info=error.__cause__
             )
             return None
 
@@ -130,14 +132,16 @@ class PermitActor:
                 if has_changed:
                     await anyio.sleep(_RAISED_EVERY)
 
-    async def offer(self, definitions: Collection[str]) -> None:
-        """Answer for these definitions, and for no others."""
-        for definition in definitions - self._groups.keys():
+    async def offer(self, permitters: Iterable[Permitter]) -> None:
+        """Answer for these, and for no others."""
+        definitions = {each.definition.digest: each for each in permitters}
+        self._calls.learn(definitions)
+        for definition in definitions.keys() - self._groups.keys():
             subject = PERMIT.subject_for(pool=self._side.pool, definition=definition)
             self._groups[definition] = await self._bus.subscribe(
                 subject, partial(self._on_question, definition), _GROUP, asked_by=PERMIT.replies
             )
-        for definition in self._groups.keys() - definitions:
+        for definition in self._groups.keys() - definitions.keys():
             await self._bus.leave(self._groups.pop(definition))
 
     def changed(self, uris: frozenset[str]) -> None:

@@ -69,7 +69,7 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
         tracer=telemetry.tracer,
         sampling=sampling,
     )
-    permit_calls = PermitCalls(handlers, settings.threads, log)
+    permit_calls = PermitCalls(settings.threads, log)
     permits = PermitActor(side, permit_calls)
     host = WorkerHost(handlers, calls, tasks, announcer, publisher=publisher, permits=permits)
     frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)

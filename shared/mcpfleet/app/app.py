@@ -30,7 +30,7 @@ from mcpfleet.app.inspection import with_visible_questions
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, LifespanValues
 from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import without_controls
-from mcpfleet.app.permit import Permit, Permitting, Readable, show_face
+from mcpfleet.app.permit import Permit, Permitter, Permitting, Readable, show_face
 from mcpfleet.app.prompt import Prompt
 from mcpfleet.app.resource import Lister, Reads, Resource, Template
 from mcpfleet.app.result import Returns
@@ -535,7 +535,8 @@ class Router:
         are one.
 
         Args:
-            uris: the URIs that are concerned, as clients read them; none for all of this App's.
+            uris: the URIs that are concerned, as clients read them; none for all of this App's, and all keys of its
+                own notifications.
 
         Raises:
             BadUri: one is not absolute and normalized.
@@ -741,6 +742,13 @@ class App(Router):
             definitions=tuple(each.definition.text for each in self.handlers if each.definition.kind not in OWN_KINDS),
             extensions=self._extension_texts(),
         )
+
+    @property
+    def permitters(self) -> list[Permitter]:
+        """All that has a permit; for the package's own use."""
+        told = [each for extension in extensions_of(self.declared) for each in extension.notifications]
+        found: list[Permitter] = [each for each in self.handlers if isinstance(each, Reads)]
+        return [each for each in (*found, *told) if each.definition.permit]
 
     def _extension_texts(self) -> tuple[str, ...]:
         """Return the texts of all that belongs to own extensions, by kind and name."""

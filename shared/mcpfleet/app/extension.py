@@ -219,7 +219,7 @@ class Extension:
         try:
             made = Notification(
                 self.identifier, name, filter, scopes=scopes, only_for=only_for, revisions=self._revisions,
-                is_added=lambda: bool(self.declared.includers),
+                is_added=lambda: bool(self.declared.includers), changed=self.declared.changed,
             )  # fmt: skip
             for place in self.declared.outer():
                 _refuse_taken(made, extensions_of(place))

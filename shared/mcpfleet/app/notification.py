@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
 
 from mcpfleet.app.declaration import check_only_for, check_scopes
-from mcpfleet.app.errors import AskError
+from mcpfleet.app.errors import AskError, DeclarationError, Mistake
 from mcpfleet.app.extension_names import check_filter, check_notification
+from mcpfleet.app.permit import Caller, Permit, PermitFailed
+from mcpfleet.app.site import Site
 from mcpfleet.contracts.hints import LONGEST_KEY, OwnChange
 from mcpfleet.contracts.manifest import Definition
+
+KeyPermit: TypeAlias = Callable[[Caller, list[str]], Any]
+"""Takes a caller and keys; returns a list with True for each of which it may hear, else False."""
+Permitting = TypeVar("Permitting", bound=KeyPermit)
 
 
 class Notification:
@@ -28,6 +37,7 @@ class Notification:
         only_for: Collection[str],
         revisions: Collection[str],
         is_added: Callable[[], bool],
+        changed: Callable[[], None],
     ) -> None:
         check_notification(name)
         check_filter(field)
@@ -44,6 +54,8 @@ class Notification:
             revisions=tuple(sorted(set(revisions))),
         )
         self._is_added = is_added
+        self._changed = changed
+        self._permit: Permit | None = None
 
     @property
     def name(self) -> str:
@@ -54,6 +66,38 @@ class Notification:
     def filter(self) -> str:
         """The field of a listen stream's filter that names keys."""
         return self.definition.filter or ""
+
+    def permit(self, function: Permitting) -> Permitting:
+        """Declare a function that decides who may hear of which keys; used as `@changed.permit`.
+
+        It gets a caller and a list of keys, and returns a list with True or False for each. A refused key is left out
+        of a stream's acknowledgment. A decision holds for a minute, and is asked for again before a change is told.
+
+        Raises:
+            DeclarationError: the function takes other parameters, or there is a permit already.
+        """
+        if self._permit is not None:
+            raise DeclarationError(f"{self.name!r} has a permit already: {self._permit.site}", Site.of(function))
+        try:
+            self._permit = Permit(function, asks="str")
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, Site.of(function)) from mistake.__cause__
+        # A new one, since the text and digest of the old one are cached.
+        self.definition = Definition(**self.definition.model_dump() | {"permit": True})
+        self._changed()
+        return function
+
+    async def permits(
+        self, caller: Caller, asked: Sequence[str], threads: anyio.CapacityLimiter | None = None
+    ) -> list[bool]:
+        """Return for each key whether a caller may hear of it, as the permit says.
+
+        Raises:
+            PermitFailed: the permit gave no answer, or there is none.
+        """
+        if self._permit is None:
+            raise PermitFailed(f"{self.name} has no permit")
+        return await self._permit.ask(caller, asked, threads)
 
     def change(self, key: str) -> OwnChange:
         """Return that a key has changed.

@@ -1,4 +1,4 @@
-"""Permits: an application's functions that decide who may read a resource, without reading it (X50)."""
+"""Permits: an application's functions that decide who may read a resource without reading it, or hear of keys (X50)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import anyio.to_thread
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.function import is_async
 from mcpfleet.app.site import Site
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 
 WITHIN: Final = 5.0
@@ -53,18 +54,31 @@ class Readable(Protocol[P, R_co]):
         """Declare who may read the resource; used as `@account.permit`. See `Router.permit`."""
 
 
+class Permitter(Protocol):
+    """Something with a permit: a resource, or a notification of an own extension."""
+
+    @property
+    def definition(self) -> Definition:
+        """Its definition, whose digest names the question."""
+
+    async def permits(
+        self, caller: Caller, asked: Sequence[str], threads: anyio.CapacityLimiter | None = None
+    ) -> list[bool]:
+        """Return the permit's answer about each URI or key; raise `PermitFailed`."""
+
+
 class PermitFailed(Exception):
     """Raised when a permit gave no answer, so that nobody knows who may read; the sentence is for the log."""
 
 
 class Permit:
-    """A function that decides for a caller about some URIs of one resource.
+    """A function that decides for a caller about some URIs of one resource, or some keys of one notification.
 
     Raises:
         Mistake: it does not take two parameters, or is a generator.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, asks: str = "Variables") -> None:
         self.site = Site.of(function)
         self._function = function
         self._is_async = is_async(function)
@@ -72,13 +86,13 @@ class Permit:
             inspect.signature(function).bind(None, [])
         except (TypeError, ValueError):
             raise Mistake(
-                "a permit takes two parameters: `caller: Caller` and `asked: list[Variables]`, and returns a list[bool]"
+                f"a permit takes two parameters: `caller: Caller` and `asked: list[{asks}]`, and returns a list[bool]"
             ) from None
 
     async def ask(
-        self, caller: Caller, asked: Sequence[Variables], threads: anyio.CapacityLimiter | None = None
+        self, caller: Caller, asked: Sequence[Variables] | Sequence[str], threads: anyio.CapacityLimiter | None = None
     ) -> list[bool]:
-        """Return for each URI whether the caller may read it.
+        """Return for each URI whether the caller may read it, or for each key whether it may hear of it.
 
         Raises:
             PermitFailed: the function raised, took longer than 5 s, or returned something else than so many of True
@@ -99,7 +113,7 @@ class Permit:
             raise PermitFailed(f"{self.site} must return a list of True and False, and returned something else in it")
         return list(answer)
 
-    async def _call(self, caller: Caller, asked: list[Variables], threads: anyio.CapacityLimiter | None) -> Any:
+    async def _call(self, caller: Caller, asked: list[Any], threads: anyio.CapacityLimiter | None) -> Any:
         if self._is_async:
             return await self._function(caller, asked)
         value = await anyio.to_thread.run_sync(functools.partial(self._function, caller, asked), limiter=threads)

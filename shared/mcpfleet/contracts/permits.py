@@ -1,6 +1,7 @@
 """The messages of permits: edges ask a pool who may read what, and a pool tells that its permits decide otherwise now.
 
-A permit is a function of an application that decides about reads without reading (X50).
+A permit is a function of an application that decides about reads without reading, or about keys of its own
+notifications (X50).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_ASKED: Final = 256
 
 
 class AskedByCaller(Message):
-    """The URIs about which an edge asks for one caller."""
+    """The URIs about which an edge asks for one caller; for a notification of an own extension its keys."""
 
     principal: Principal = Principal()
     uris: tuple[str, ...] = Field(max_length=MOST_ASKED)

@@ -7,6 +7,7 @@ import json
 import anyio
 import pytest
 
+from mcpfleet.app import Caller
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import ACK, END, Listener, listening
 from tests.contract.fleet.stock_app import CHANGED, Shop, asked
@@ -95,3 +96,66 @@ async def test_a_pool_cannot_tell_of_another_pools_notification() -> None:
         shop.app.tell(shop.changed, "lamp")
         await until(lambda: keys(lamps))
         assert json.dumps(lamps.messages).count(CHANGED) == 1
+
+
+class Keepers:
+    """Who may hear of which keys, and the questions."""
+
+    def __init__(self) -> None:
+        self.may = {("ann", "lamp"), ("bob", "chair")}
+        self.asked: list[tuple[str | None, tuple[str, ...]]] = []
+
+    async def permit(self, caller: Caller, asked: list[str]) -> list[bool]:
+        """Decide by the subject."""
+        self.asked.append((caller.subject, tuple(asked)))
+        return [(caller.subject or "", key) in self.may for key in asked]
+
+
+@pytest.mark.rule("X50", "X46")
+async def test_a_notifications_permit_decides_who_hears_of_which_keys_and_refused_ones_are_left_out() -> None:
+    shop, keepers = Shop(), Keepers()
+    shop.changed.permit(keepers.permit)
+    async with (
+        LocalFleet(shop.app, edges=2, environment=GUARDED) as fleet,
+        fleet.http(0) as one,
+        fleet.http(1) as two,
+        listening(one, "/mcp", token=ANN, stockItems=["lamp", "chair"], toolsListChanged=True) as [anns],
+        listening(two, "/mcp", token=BOB, stockItems=["lamp", "chair"]) as [bobs],
+    ):
+        assert anns.messages[0]["params"]["notifications"] == {"stockItems": ["lamp"], "toolsListChanged": True}
+        assert bobs.messages[0]["params"]["notifications"] == {"stockItems": ["chair"]}
+        assert keepers.asked == [("ann", ("lamp", "chair")), ("bob", ("lamp", "chair"))]
+        for key in ("chair", "lamp"):
+            shop.app.tell(shop.changed, key)
+        await until(lambda: keys(anns) == ["lamp"] and keys(bobs) == ["chair"])
+        refused = Listener()
+        await refused.run(one, "/mcp", {"stockItems": ["chair"]}, ANN)
+        assert (refused.kinds(), refused.messages[0]["params"]["notifications"]) == ([ACK, END], {})
+
+
+@pytest.mark.rule("X50", "X51", "X52")
+async def test_keys_of_changed_permits_wait_for_a_new_decision_and_a_refusal_ends_them_alone() -> None:
+    shop, keepers = Shop(), Keepers()
+    shop.changed.permit(keepers.permit)
+    async with (
+        LocalFleet(shop.app, environment=GUARDED) as fleet,
+        fleet.http() as http,
+        listening(http, "/mcp", token=ANN, stockItems=["lamp"], toolsListChanged=True) as [anns],
+    ):
+        shop.app.tell(shop.changed, "lamp")
+        await until(lambda: keys(anns) == ["lamp"])
+        asked = len(keepers.asked)
+        shop.app.permits_changed()
+        await anyio.sleep(0.3)
+        shop.app.tell(shop.changed, "lamp")
+        await until(lambda: keys(anns) == ["lamp", "lamp"])
+        assert len(keepers.asked) == asked + 1
+        keepers.may.clear()
+        await anyio.sleep(1.0)  # permits change once a second at most
+        shop.app.permits_changed()
+        await anyio.sleep(0.3)
+        shop.app.tell(shop.changed, "lamp")
+        shop.app.remove("tool", "look")
+        await until(lambda: "notifications/tools/list_changed" in anns.kinds())
+        await until(lambda: len(keepers.asked) == asked + 2)
+        assert keys(anns) == ["lamp", "lamp"]

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.app import App, Caller, Context, DeclarationError, NotFound, Principal, Request, Router, Variables
+from mcpfleet.app import (
+    App,
+    Caller,
+    Context,
+    DeclarationError,
+    Extension,
+    NotFound,
+    Principal,
+    Request,
+    Router,
+    Variables,
+)
 from mcpfleet.app.permit import PermitFailed
 from mcpfleet.app.resource import Reads
 
@@ -128,3 +139,18 @@ def test_bad_declarations_say_what_and_where() -> None:
 
     with pytest.raises(DeclarationError, match=r"test_permits\.py:\d+\): a permit takes two parameters: "):
         app.permit("acct://accounts/{name}")(one)  # type: ignore[type-var]
+
+
+@pytest.mark.rule("X50")
+async def test_a_notification_takes_one_permit_of_two_parameters_which_changes_its_digest() -> None:
+    stock = Extension("com.example/stock")
+    changed = stock.notification("notifications/stock/changed", filter="stockItems")
+    App("shop").add(stock)
+    before = changed.definition.digest
+    with pytest.raises(DeclarationError, match=r"two parameters: .* `asked: list\[str\]`"):
+        changed.permit(lambda: [True])  # type: ignore[type-var]  # the mistake
+    changed.permit(lambda caller, asked: [caller.subject == key for key in asked])
+    assert changed.definition.digest != before
+    assert await changed.permits(ANN, ["ann", "bob"]) == [True, False]
+    with pytest.raises(DeclarationError, match="has a permit already"):
+        changed.permit(lambda caller, asked: [True])

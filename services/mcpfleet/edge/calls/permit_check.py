@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.catalog import Listed
+from mcpfleet.contracts.hints import OwnChange
 from mcpfleet.contracts.permits import AskedByCaller, ask_permits
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
@@ -18,11 +19,16 @@ from mcpfleet.telemetry.instruments import StreamInstruments
 
 
 class ReadQuestion(NamedTuple):
-    """The question whether a caller may read a URI."""
+    """The question whether a caller may read a URI, or hear of a key of an own notification."""
 
     endpoint: str
     principal: Principal
-    uri: str
+    uri: str | OwnChange
+
+    @property
+    def word(self) -> str:
+        """The URI or key, as a permit is asked about it."""
+        return self.uri.key if isinstance(self.uri, OwnChange) else self.uri
 
 
 class Decision(NamedTuple):
@@ -53,7 +59,7 @@ class PermitCheck:
         covered = [each for each in questions if each.principal.holds(listed.definition.scopes)]
         uris: dict[Principal, list[str]] = {}
         for each in covered:
-            uris.setdefault(each.principal, []).append(each.uri)
+            uris.setdefault(each.principal, []).append(each.word)
         began = time.monotonic()
         answers = await self._ask(listed, uris)
         seconds = time.monotonic() - began
@@ -61,7 +67,7 @@ class PermitCheck:
         for question in questions:
             may_read: bool | None = False
             if question.principal.holds(listed.definition.scopes):
-                may_read = answers.get((question.principal, question.uri))
+                may_read = answers.get((question.principal, question.word))
                 outcome = "undecided" if may_read is None else "permitted" if may_read else "refused"
                 self._durations.record(seconds, outcome)
             found.append(None if may_read is None else Decision(may_read, listed.digest))

@@ -25,6 +25,7 @@ from mcpfleet.contracts.call import (
     CallBody,
 )
 from mcpfleet.contracts.catalog import Listed
+from mcpfleet.contracts.hints import OwnChange
 from mcpfleet.edge.calls.end import read_line
 from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.edge.calls.permit_check import Decision, PermitCheck, ReadQuestion
@@ -67,7 +68,7 @@ class ReadCheck:
         self._log = log
 
     def find(self, question: ReadQuestion) -> Target | None:
-        """Find what serves a URI to a caller now; none where its view has nothing there.
+        """Find what serves a URI or key to a caller now; none where its view has nothing there.
 
         Raises:
             Undecided: the caller's view is not known now.
@@ -75,6 +76,8 @@ class ReadCheck:
         view = self._snapshots.view(question.endpoint, question.principal)
         if view is None:
             raise Undecided("the caller's view is not known")
+        if isinstance(question.uri, OwnChange):
+            return view.find("notification", question.uri.notification)
         return view.find_resource(question.uri)
 
     async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
@@ -96,7 +99,7 @@ class ReadCheck:
             return Decision(may_read=False, definition=None)
         if not question.principal.holds(target.listed.definition.scopes):
             return Decision(may_read=False, definition=target.listed.digest)
-        if target.file is not None:  # it is in the caller's view, and no handler decides
+        if target.file is not None or isinstance(question.uri, OwnChange):  # it is in the view; no handler decides
             return Decision(may_read=True, definition=target.listed.digest)
         began, outcome = time.monotonic(), "undecided"
         try:
@@ -114,14 +117,14 @@ class ReadCheck:
         return decision
 
     async def _ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
-        body = CallBody({}, principal=question.principal, uri=question.uri).write()
+        body = CallBody({}, principal=question.principal, uri=question.word).write()
         definition = ""
 
         def make_order() -> Order:
             nonlocal definition
             target = self.find(question)
             if target is None:
-                raise unknown_resource(question.uri)
+                raise unknown_resource(question.word)
             definition = target.listed.digest
             lasts = min(target.listed.definition.timeout, self._within)
             return Order(target.listed.pool, definition, body, time.monotonic() + lasts, None, OUTCOME_ONLY)

@@ -123,7 +123,7 @@ class SessionMethods:
         except Undecided:
             raise unchanged("the resource") from None  # its handler may have run (L24)
         if not may_read:
-            raise unknown_resource(question.uri)
+            raise unknown_resource(question.word)
 
     async def unsubscribe(self, exchange: Exchange) -> None:
         """Answer `resources/unsubscribe`, whether or not there was anything to undo."""

@@ -259,7 +259,7 @@ def _streams(
     updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
     watchers = Watchers(bus, permits, settings, tracer=tracer, log=log)
-    parts = StreamParts(watchers, updates, quota, OwnChanges(bus, settings, tracer=tracer))
+    parts = StreamParts(watchers, updates, quota, OwnChanges(bus, permits, settings, tracer=tracer))
     hub = Hub(bus, callers.snapshots, parts, settings, instruments=instruments, log=log)
     identity.admission.on_policy_changed(callers.snapshots.policy_changed)
     identity.admission.on_revoked(hub.revoke)

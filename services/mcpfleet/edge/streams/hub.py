@@ -187,6 +187,8 @@ class Hub:
             await self._tasks.accept(stream)
         if stream.honoured.uris:
             await self._watchers.remove_unreadable(stream)
+        if stream.honoured.own:
+            await self._own.remove_unpermitted(stream)
         if not stream.honoured and stream.kind == "listen":  # a session may subscribe later
             stream.end(Exit.NOTHING_HONOURED)
         self._renewals.add(stream)
@@ -275,6 +277,7 @@ class Hub:
         """
         self._show(stream)
         self._watchers.change_principal(stream)
+        self._own.change_principal(stream)
         self._narrow(stream)
         self._offer_again(stream, stream.lift())
 
@@ -283,7 +286,7 @@ class Hub:
         allowed, honoured = stream.allowed, stream.honoured
         if allowed == honoured:
             return
-        if allowed.own != honoured.own:  # its client listens again, for what is left
+        if honoured.only_own(dict(allowed.own)) != honoured.own:  # its client listens again, for what is left
             stream.end(Exit.LEASE_ENDED)
             return
         gone = [uri for uri in honoured.uris if uri not in allowed.uris]
@@ -302,7 +305,7 @@ class Hub:
                 self._tasks.send_again(stream, key.removeprefix(KEY))
             elif key in LIST_CHANGED or self._own.may_send(stream, key) or self._watchers.may_send(stream, key):
                 stream.offer(key, notice)
-            elif not self._watchers.waits(stream, key):
+            elif not self._watchers.waits(stream, key) and not self._own.waits(stream, key):
                 stream.withdraw(key)
 
     def catch_up(self, stream: Stream, uri: str) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import anyio
 
 from mcpfleet.contracts.catalog import Listed
+from mcpfleet.contracts.hints import OwnChange
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
 from mcpfleet.edge.streams.stream import Stream
@@ -44,16 +45,16 @@ class CallerPermits:
     """One caller at one endpoint, with all its permits."""
 
     key: tuple[str, Principal]
-    permits: dict[str, UriPermit] = field(default_factory=dict)
-    """By URIs."""
+    permits: dict[str | OwnChange, UriPermit] = field(default_factory=dict)
+    """By URIs, and by keys of own notifications."""
 
 
 @dataclass(slots=True, eq=False)
 class UriPermit:
-    """Whether a caller may receive changes of a URI."""
+    """Whether a caller may receive changes of a URI, or of a key of an own notification."""
 
     caller: CallerPermits
-    uri: str
+    uri: str | OwnChange
     streams: set[Stream] = field(default_factory=set)
     """The caller's streams that watch the URI."""
     is_granted: bool = False
@@ -86,6 +87,11 @@ class UriPermit:
     """The pool that serves the URI, as far as it was asked."""
     by_permit: bool = False
     """The pool's permit decides, and no reading."""
+
+    @property
+    def name(self) -> str:
+        """Names the changes in streams."""
+        return self.uri.text if isinstance(self.uri, OwnChange) else self.uri
 
     @property
     def principal(self) -> Principal:
@@ -125,6 +131,6 @@ class GrantRecord:
         if not is_granted:
             self._instruments.grants_ended.add(1, reason)
         if self._observers.is_on and is_granted:
-            self._observers.tell(GrantBegan, endpoint, permit.uri)
+            self._observers.tell(GrantBegan, endpoint, permit.name)
         elif self._observers.is_on:
-            self._observers.tell(GrantEnded, endpoint, permit.uri, reason)
+            self._observers.tell(GrantEnded, endpoint, permit.name, reason)

@@ -21,6 +21,7 @@ import anyio.lowlevel
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.contracts.hints import OwnChange
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
 from mcpfleet.edge.calls.read_check import Undecided
@@ -73,12 +74,12 @@ class UriPermits:
         self._anonymous: dict[str, CallerPermits] = {}
         """By endpoints, since thousands of streams may have an anonymous caller."""
         self._has_changed = anyio.Event()
-        self._listener: Callable[[UriPermit, bool], None] = lambda _permit, _has_change: None
+        self._listeners: list[Callable[[UriPermit, bool], None]] = []
         instruments.read_checks_waiting.observe(lambda: len(self._queue) + len(self._batches))
 
     def on_decision(self, listener: Callable[[UriPermit, bool], None]) -> None:
         """Call a listener with each decision that differs from the last, and whether a change waited for it."""
-        self._listener = listener
+        self._listeners.append(listener)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Make decisions, and renew those on watched URIs, until cancelled."""
@@ -90,8 +91,8 @@ class UriPermits:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def watch(self, stream: Stream, uris: Collection[str]) -> list[UriPermit]:
-        """Add a stream to its principal's permits for URIs until `unwatch`; this begins no check."""
+    def watch(self, stream: Stream, uris: Collection[str | OwnChange]) -> list[UriPermit]:
+        """Add a stream to its principal's permits for URIs or own keys until `unwatch`; this begins no check."""
         if not uris:
             return []
         caller = self._caller(stream.endpoint, stream.lease.principal)
@@ -118,7 +119,7 @@ class UriPermits:
             self._anonymous[endpoint] = caller
         return caller
 
-    def _permit(self, caller: CallerPermits, uri: str) -> UriPermit:
+    def _permit(self, caller: CallerPermits, uri: str | OwnChange) -> UriPermit:
         permit = caller.permits.get(uri)
         if permit is None:
             permit = caller.permits[uri] = UriPermit(caller, uri)
@@ -229,7 +230,7 @@ class UriPermits:
             self._forget(permit)
             return
         for stream in permit.streams:
-            if stream.hold_back(permit.uri):
+            if stream.hold_back(permit.name):
                 permit.has_change = True
         if permit.has_change:
             self._ask(permit)
@@ -353,7 +354,8 @@ class UriPermits:
         permit.failures, permit.retry_at = 0, -math.inf
         has_change, permit.has_change = permit.has_change or was_refused, False
         if permit.streams and (is_other or has_change):
-            self._listener(permit, has_change)
+            for listener in self._listeners:
+                listener(permit, has_change)
 
     async def _renew(self) -> None:
         """Renew decisions on watched URIs, until cancelled: a number a second, others at their next change."""

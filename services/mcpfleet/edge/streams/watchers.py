@@ -17,7 +17,7 @@ from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.catalog import Listed
-from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, OwnChange, resource_hint_subject, resource_key
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.permits import PermitsChanged, permits_hint_subject
 from mcpfleet.contracts.principal import Principal
@@ -88,8 +88,8 @@ class Watchers:
 
     def _watch(self, stream: Stream, uris: Collection[str]) -> None:
         for permit in self.permits.watch(stream, uris):
-            self._by_uri.setdefault((stream.endpoint, permit.uri), {})[stream] = permit
-            self._reporter.note_watched((stream.endpoint, permit.uri))
+            self._by_uri.setdefault((stream.endpoint, permit.name), {})[stream] = permit
+            self._reporter.note_watched((stream.endpoint, permit.name))
 
     def remove(self, stream: Stream, uris: Collection[str]) -> None:
         """Undo `add` and `subscribe`, whether that has returned or was cancelled."""
@@ -130,9 +130,9 @@ class Watchers:
         if pending := self.permits.want(self._of(stream, stream.honoured.uris)):
             await stream.while_there(partial(self.permits.wait, pending))
         permits = self._of(stream, stream.honoured.uris)  # those of its principal now
-        refused = [permit.uri for permit in permits if permit.is_refused]
+        refused = [permit.name for permit in permits if permit.is_refused]
         if refused:
-            readable = tuple(permit.uri for permit in permits if not permit.is_refused)
+            readable = tuple(permit.name for permit in permits if not permit.is_refused)
             self.remove(stream, refused)
             stream.honoured = replace(stream.honoured, uris=readable)
 
@@ -214,6 +214,8 @@ class Watchers:
     def _on_decision(self, permit: UriPermit, has_change: bool) -> None:
         """Send a caller's streams the change that waited for a decision, or withdraw the changes that wait in them."""
         uri = permit.uri
+        if isinstance(uri, OwnChange):
+            return
         if not permit.may_read:
             for stream in permit.streams:
                 stream.withdraw(uri)
