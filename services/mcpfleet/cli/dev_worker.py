@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcpfleet.app import App
+from mcpfleet.app.ui import allow_localhost
 from mcpfleet.cli.first_worker import WITHIN
 from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.cli.inspection import inspect
@@ -62,6 +63,7 @@ async def _inspect(target: str, within: float | None) -> tuple[ImportReport, App
 def main() -> int:
     """Run the worker; returns its exit code."""
     target, file, *descriptor = sys.argv[1:]
+    allow_localhost()
     sys.argv[1:] = []  # the application's own reading of arguments finds none
     if descriptor:
         os.set_inheritable(int(descriptor[0]), False)

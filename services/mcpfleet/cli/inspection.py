@@ -72,6 +72,7 @@ def _loaded(target: str, within: float | None) -> tuple[App | None, Finding | No
     try:
         with nullcontext() if within is None else _limited(within):
             app = load(target)
+            app.check_documents()
             app.lifespans()  # a handler may take one that nobody declares
             return app, None
     except KeyboardInterrupt:

@@ -67,6 +67,7 @@ async def serve_over(
         LifespanFailed: one of its lifespans failed; the log has it.
     """
     try:
+        app.check_documents()
         lifespans = app.lifespans()
     except DeclarationError as error:
         raise ConfigurationError(str(error)) from error

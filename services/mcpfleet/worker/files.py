@@ -13,6 +13,7 @@ from mcpfleet.app import App
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.file_source import FileSource, Reading, find_content
 from mcpfleet.app.folder import Stamp
+from mcpfleet.contracts.apps import APP_TYPE
 from mcpfleet.contracts.manifest import FileRef
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.worker.settings import WorkerSettings
@@ -55,11 +56,13 @@ class AppFiles:
         ]
 
     def _check(self, refs: Sequence[tuple[FileSource, FileRef]]) -> None:
-        limit, all_limit = self._settings.file_limit, self._settings.files_limit
+        all_limit = self._settings.files_limit
+        limits = [("MCPFLEET_FILE_LIMIT", self._settings.file_limit), ("MCPFLEET_UI_LIMIT", self._settings.ui_limit)]
         for source, ref in refs:
-            if ref.size > limit:
-                place = source.folder.shown(ref.path)
-                raise Mistake(f"MCPFLEET_FILE_LIMIT: {place} has {ref.size} bytes, over the limit of {limit}")
+            for name, limit in limits[: 2 if ref.mime == APP_TYPE else 1]:
+                if ref.size > limit:
+                    place = source.folder.shown(ref.path)
+                    raise Mistake(f"{name}: {place} has {ref.size} bytes, over the limit of {limit}")
         sizes = {ref.digest: ref.size for _, ref in refs}
         if sum(sizes.values()) > all_limit:
             source, ref = max(refs, key=lambda each: each[1].size)

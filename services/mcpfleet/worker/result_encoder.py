@@ -26,6 +26,7 @@ from mcpfleet.app import (
 from mcpfleet.app.errors import NotAccepted
 from mcpfleet.app.outcome import Kept, may_hold_controls, without_controls
 from mcpfleet.app.permit import PermitFailed
+from mcpfleet.contracts.apps import is_ui
 from mcpfleet.contracts.call import (
     AUTHORED_ERROR,
     BAD_ARGUMENTS,
@@ -59,6 +60,12 @@ class RunEnd(NamedTuple):
     """Empty for a result and for questions."""
 
 
+def _document_size(answer: Answer | Outcome | Kept) -> int:
+    """Return the bytes of a read's texts."""
+    contents = answer.members.get("contents", ()) if isinstance(answer, Answer) else ()
+    return sum(len(each.get("text", "").encode(errors="replace")) for each in contents)
+
+
 class ResultEncoder:
     """Makes one end of whatever a handler returned or raised. Clients read its text."""
 
@@ -85,6 +92,9 @@ class ResultEncoder:
         except ValueError as error:  # a part that the author built does not serialise
             return self.raised(work, handler, OutputError(f"the result is not JSON: {type(error).__name__}"))
         limit = self._settings.result_limit
+        if is_ui(handler.definition) and (size := _document_size(answer)) > self._settings.ui_limit:
+            why = f"returned a document of {size} bytes, over the limit of {self._settings.ui_limit}"
+            return self.raised(work, handler, OutputError(f"{why} (MCPFLEET_UI_LIMIT)"))
         if len(body) > limit:
             self._log.error("result too large", bytes=len(body), limit=limit, **_named(handler))
             text = texts.result_too_large(len(body), limit)

@@ -59,6 +59,7 @@ class WorkerSettings(FileSettings, FetchSettings, ProcessSettings):
     task_drops: Seconds = Field(60.0, gt=0, description="how long this worker holds a task whose lease it cannot renew")
     task_leaves: Seconds = Field(5.0, gt=0, description="how long a draining worker waits for the handlers of tasks")
     sample_ratio: float = Field(1.0, ge=0, le=1, description="the share of announcements with changes that are traced")
+    ui_limit: Bytes = Field(1024 * 1024, description="the largest document of MCP Apps")
     files_reread: Seconds = Field(5.0, gt=0, description="how often the application's files are compared with the disk")
     blocked_after: Seconds = Field(
         1.0,

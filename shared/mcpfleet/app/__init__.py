@@ -22,7 +22,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from mcpfleet.app import content, message, question
+from mcpfleet.app import content, message, question, ui
 from mcpfleet.app.app import App, Router
 from mcpfleet.app.cancellation import Cancelled, CancelSignal, Registration
 from mcpfleet.app.client import Client, LogMessage, Progress
@@ -58,6 +58,7 @@ from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
 from mcpfleet.app.permit import Caller, Variables
 from mcpfleet.app.resource import Page
 from mcpfleet.app.tool import Tool
+from mcpfleet.app.ui import Csp, Ui
 from mcpfleet.contracts.hints import BadUri
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process import events
@@ -82,6 +83,7 @@ __all__ = [
     "Completion",
     "ContentBlock",
     "Context",
+    "Csp",
     "DeclarationError",
     "DeclarationWarning",
     "Declined",
@@ -126,11 +128,13 @@ __all__ = [
     "ToolAnnotations",
     "ToolError",
     "TryAgain",
+    "Ui",
     "Variables",
     "content",
     "events",
     "load",
     "message",
     "question",
+    "ui",
     "without_controls",
 ]

@@ -14,9 +14,18 @@ from mcp_types import Annotations, Icon, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
 from mcpfleet.app.completion import Completer, Completes
-from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, check_keywords, server_description
+from mcpfleet.app.declaration import (
+    OPTIONS,
+    Declaration,
+    NoOptions,
+    Options,
+    check_keywords,
+    check_ttl,
+    server_description,
+)
 from mcpfleet.app.declared import KINDS, Declarations
 from mcpfleet.app.dependency import DependencyPlan, replacement
+from mcpfleet.app.document import UiDocument, document_file
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.extension import Extension, extensions_of
 from mcpfleet.app.extension import add as add_extension
@@ -39,8 +48,10 @@ from mcpfleet.app.site import Site, installed_version
 from mcpfleet.app.step_up import ScopesIf
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
+from mcpfleet.app.ui import Csp, DocumentOptions, Ui, check_document_uri, check_no_package, check_visible, tool_members
+from mcpfleet.contracts.apps import is_ui, ui_of
 from mcpfleet.contracts.hints import check_published
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, OWN_KINDS, Definition, Kind, Manifest, Tasking
+from mcpfleet.contracts.manifest import OWN_KINDS, Definition, Kind, Manifest, Tasking
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -119,6 +130,8 @@ class Router:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         structured: bool = True,
+        ui: Ui | Callable[..., Any] | str | None = None,
+        visibility: Collection[Literal["model", "app"]] | None = None,
         rate: tuple[int, float] | None = None,
         scopes_if: ScopesIf | None = None,
         sanitize: Sanitizer | None = None,
@@ -144,6 +157,9 @@ class Router:
                 `$schema` names 2019-09 or draft 7, 6 or 4. No `$ref` may lead out of it.
             output_schema: the schema of the result, instead of the return annotation's.
             structured: False sends data as text alone, without an output schema.
+            ui: the document in which hosts with MCP Apps show its results: what `app.ui` returned, the function that
+                makes it, or its URI. All others get the text (X10).
+            visibility: who may see it: "model", "app" (documents) or both, which is the default. It gives no right.
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
             scopes_if: further scopes, each with a JSON Schema: a call whose arguments fit the schema needs the scope
                 too. An absent argument counts by its default. `ctx.need` asks for scopes that code alone knows (X55).
@@ -174,9 +190,11 @@ class Router:
             if idempotency_key is True:  # so that clients know it
                 options["meta"] = {**(options.get("meta") or {}), IDEMPOTENCY_KEY: True}
             chosen = Site.of(handler).name if name is None else name
-            return Tool(
+            document = None if ui is None else self._document_uri(ui)
+            of_apps = tool_members(document, visibility)
+            tool = Tool(
                 handler,
-                Declaration(kind="tool", name=chosen, **_asking(options, handler, signature)),
+                Declaration(kind="tool", name=chosen, ui=of_apps, **_asking(options, handler, signature)),
                 arguments_for(signature, input_schema),
                 Returns(signature.returns, output_schema, structured=structured),
                 signature,
@@ -189,6 +207,9 @@ class Router:
                     idempotency_key=idempotency_key, again_is_safe=again_is_safe,
                 ),
             )  # fmt: skip
+            if document is not None:
+                self._check_document(tool.definition, document)
+            return tool
 
         return self._declaring("tool", name, make, options)
 
@@ -249,8 +270,7 @@ class Router:
         is_template = "{" in str(uri)
 
         def make(handler: Callable[..., Any]) -> Resource | Template:
-            if not 0 <= ttl <= LONGEST_TIMEOUT:
-                raise Mistake(f"ttl must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {ttl}")
+            check_ttl(ttl)
             signature, chosen = read_signature(handler), name or Site.of(handler).name
             kind: Kind = "template" if is_template else "resource"
             declaration = Declaration(kind=kind, name=uri, **_asking(options, handler, signature))
@@ -363,6 +383,107 @@ class Router:
         except Mistake as mistake:
             raise DeclarationError(mistake.why, site) from None
         warn_of_equal_names([handler.definition for handler in self.declared.of("resource").values()])
+
+    def ui(
+        self,
+        uri: str,
+        name: str | None = None,
+        *,
+        file: str | None = None,
+        package: str | None = None,
+        links: Links = "refuse",
+        csp: Csp | None = None,
+        permissions: Collection[str] = (),
+        domain: str | None = None,
+        border: bool | None = None,
+        listed: bool = True,
+        ttl: float = 0.0,
+        **options: Unpack[Options],
+    ) -> Ui:
+        """Declare a document that hosts with MCP Apps show: a file, or what a function makes.
+
+        `board = app.ui("ui://shop/board", file="board.html")` declares a file; edges answer for it without a worker. As
+        `@app.ui("ui://shop/report")` it declares a function that returns HTML. Tools name it by `ui=`.
+
+        Args:
+            uri: an exact `ui://` URI.
+            name: for programs; that of the file or the function by default.
+            file: the file's path, relative to the file that declares, or to the package.
+            package: an installed package that has the file.
+            links: "inside" takes links that stay below the folder, as in a volume of a Kubernetes ConfigMap.
+            csp: the origins that the document may use; none by default.
+            permissions: of "camera", "microphone", "geolocation" and "clipboard-write".
+            domain: the origin that the document wants for itself, in the form of the host that shows it.
+            border: whether the host draws a border and a background; the host decides by default.
+            listed: False keeps it out of lists; it can be read all the same.
+            ttl: seconds for which a client may keep it.
+            options: the options of every kind, see `Options`. Those of functions are none of a file's.
+
+        Raises:
+            DeclarationError: a rule is broken, or the file cannot be read.
+        """
+        site = Site.of_caller()
+        check_keywords(
+            "app.ui()", options, {*inspect.signature(Router.ui).parameters, *OPTIONS} - {"self", "options"}, site
+        )
+        try:
+            said = DocumentOptions(uri=uri, csp=csp, permissions=permissions, domain=domain, border=border)
+            check_ttl(ttl)
+            if file is None:
+                check_no_package(package)
+                return Ui(uri, self._declaring_document(said, name, options, ttl=ttl, unlisted=not listed))
+            members = {"name": uri, "ui": said.members(), **options}
+            root = Folder(root_of(site, package), links)
+            self.declared.add_source(document_file(root, file, site, members, name=name, ttl=ttl, unlisted=not listed))
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, site) from None
+        return Ui(uri, None)
+
+    def _declaring_document(
+        self, said: DocumentOptions, name: str | None, options: Options, *, ttl: float, unlisted: bool
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Return what declares the function that makes a document."""
+
+        def make(handler: Callable[..., Any]) -> UiDocument:
+            signature, chosen = read_signature(handler), name or Site.of(handler).name
+            asking = _asking(options, handler, signature)
+            declaration = Declaration(kind="resource", name=said.uri, ui=said.members(), **asking)
+            return UiDocument(handler, declaration, signature, name=chosen, ttl=ttl, unlisted=unlisted)
+
+        return self._declaring("ui", None, make, options)
+
+    def _document_uri(self, ui: Ui | Callable[..., Any] | str) -> str:
+        """Return the URI of a tool's document."""
+        if isinstance(ui, Ui):
+            return ui.uri
+        if isinstance(ui, str):
+            check_document_uri(ui)
+            return ui
+        for found in self.declared.find_reads(ui):
+            if is_ui(found.definition):
+                return found.definition.name
+        raise Mistake(f"ui is {ui!r}, which is no document of this App: declare it by `app.ui` first")
+
+    def _check_document(self, tool: Definition, uri: str) -> None:
+        """Check a tool's document; that of a Router may be declared where the Router is included."""
+        document = self.declared.find("resource", uri)
+        if document is not None or isinstance(self, App):
+            check_visible(tool, None if document is None else document.definition, uri)
+
+    def check_documents(self) -> None:
+        """Check the documents of all tools, once all is declared (X10).
+
+        Raises:
+            DeclarationError: a tool's document is none of this App, or more hidden than the tool.
+        """
+        documents = {uri: handler.definition for uri, handler in self.declared.of("resource").items()}
+        for tool in self.tools.values():
+            uri = (ui_of(tool.definition) or {}).get("resourceUri")
+            try:
+                if uri is not None:
+                    check_visible(tool.definition, documents.get(uri), uri)
+            except Mistake as mistake:
+                raise DeclarationError(mistake.why, tool.site) from None
 
     def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
         """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.

@@ -12,6 +12,7 @@ from mcp_types import ClientCapabilities, Implementation, LoggingLevel
 from pydantic import ValidationError
 
 from mcpfleet.app.errors import ProgressError
+from mcpfleet.contracts.apps import declares_apps
 
 
 class Client:
@@ -41,6 +42,11 @@ class Client:
             return ClientCapabilities.model_validate(self._capabilities or {})
         except ValidationError:
             return ClientCapabilities()
+
+    @property
+    def has_apps(self) -> bool:
+        """Whether it shows documents of MCP Apps: its capability names their media type (X11)."""
+        return declares_apps(self._capabilities or {})
 
     @property
     def extensions(self) -> Mapping[str, Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.site import Site, innermost
+from mcpfleet.contracts.apps import FORMER, UI, UI_SCHEME
 from mcpfleet.contracts.manifest import CACHED, LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
 from mcpfleet.wire.protocol import SERVED_WITH_LEGACY
 
@@ -111,8 +112,16 @@ class Declaration:
     only_for: Collection[str] = ()
     per_caller: bool = False
     revisions: Collection[str] = ()
+    ui: Mapping[str, Any] | None = None
+    """The `_meta.ui` of a document, or of a tool with one; None for everything else."""
 
     def __post_init__(self) -> None:
+        if self.name.startswith(UI_SCHEME) and (self.kind != "resource" or self.ui is None):
+            raise Mistake(f"{self.name!r} is the URI of a document: declare it by `app.ui`")
+        if reserved := {UI, FORMER} & (self.meta or {}).keys():
+            raise Mistake(
+                f"meta has {reserved.pop()!r}, which is MCP Apps': write `ui=` and `visibility=` of a tool, or `app.ui`"
+            )
         if self.kind in ("tool", "prompt"):
             check_name(self.kind, self.name)
         if not 0 < self.timeout <= LONGEST_TIMEOUT:
@@ -158,13 +167,19 @@ class Declaration:
             **{"per_caller": self.per_caller} | members,
         )
 
-    def described(self, handler: Callable[..., Any]) -> dict[str, Any]:
-        """Return the members that every kind shows in its list: title, description, icons and `_meta`."""
+    def described(self, handler: Callable[..., Any] | None) -> dict[str, Any]:
+        """Return the members that every kind shows in its list: title, description, icons and `_meta`.
+
+        Args:
+            handler: its docstring is the description, if nothing else is; None for a file.
+        """
+        docstring = innermost(handler).__doc__ if handler is not None else None
+        meta = dict(self.meta or {}) | ({UI: dict(self.ui)} if self.ui else {})
         return {
             "title": self.title,
-            "description": self.description or inspect.cleandoc(innermost(handler).__doc__ or "") or None,
+            "description": self.description or inspect.cleandoc(docstring or "") or None,
             "icons": list(self.icons) or None,
-            "meta": dict(self.meta) if self.meta else None,
+            "meta": meta or None,
         }
 
 
@@ -240,6 +255,16 @@ def check_scopes(scopes: Iterable[str]) -> None:
     for scope in scopes:
         if not _SCOPE.fullmatch(scope):
             raise Mistake(f"scope {scope!r} is not a scope: it must have no space, quote or backslash")
+
+
+def check_ttl(seconds: float) -> None:
+    """Check the seconds for which clients may keep something.
+
+    Raises:
+        Mistake: they are out of bounds.
+    """
+    if not 0 <= seconds <= LONGEST_TIMEOUT:
+        raise Mistake(f"ttl must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {seconds}")
 
 
 def check_icons(icons: Iterable[Icon]) -> None:

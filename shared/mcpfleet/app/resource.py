@@ -178,6 +178,7 @@ class Resource(Reads):
         annotations: Annotations | None,
         size: int | None,
         ttl: float,
+        unlisted: bool = False,
     ) -> None:
         check_uri(declaration.name)
         warn_of_https(declaration.name)
@@ -195,7 +196,7 @@ class Resource(Reads):
             size=size,
             **declaration.described(handler),
         )
-        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature))
+        super().__init__(declaration.define(wire, ttl=ttl, unlisted=unlisted), Function(handler, signature))
 
     def _value(
         self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None

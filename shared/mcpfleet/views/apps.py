@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mcpfleet.contracts.apps import FORMER, UI, Audience, has_ui, is_for_models, ui_of
+from mcpfleet.contracts.apps import FORMER, UI, VISIBLE, Audience, has_ui, is_for_models, ui_of
 from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.manifest import Definition
 
@@ -29,10 +29,11 @@ def entry(
     if audience is not Audience.WITH_APPS:
         return _with_ui(definition.wire, {}) if is_for_models(ui) else None
     document = documents.get(ui.get("resourceUri", ""))
-    if document is not None and document.pool == pool:
+    if "resourceUri" not in ui or (document is not None and document.pool == pool):
         return _with_ui(definition.wire, ui)
-    # Its document is hidden, or another application's. A tool that is for no model stays so.
-    return _with_ui(definition.wire, {} if is_for_models(ui) else {"visibility": ui["visibility"]})
+    # Its document is hidden, or another application's. A tool that not everybody may see stays so.
+    visibility = ui.get("visibility", VISIBLE)
+    return _with_ui(definition.wire, {} if VISIBLE.issubset(visibility) else {"visibility": visibility})
 
 
 def _with_ui(wire: Mapping[str, Any], ui: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,6 @@ code { font: 0.9rem/1.5 ui-monospace, monospace; }
 """
 _GUARDS: Final = {
     "Vary": "Accept",
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "; ".join(
         (

@@ -28,17 +28,17 @@ Charge = Callable[[int], Awaitable[None]]
 """Takes memory for a number of bytes, and waits for it."""
 
 _JSON: Final = (b"content-type", b"application/json")
+_NOSNIFF: Final = (b"x-content-type-options", b"nosniff")  # X18: documents stand in some answers
 _EVENTS: Final = (
     (b"content-type", b"text/event-stream"),
+    _NOSNIFF,
     (b"x-accel-buffering", b"no"),  # M11: proxies pass events on at once
 )
 
 _NO_CONTENT: Final = 204
 """The status of an answer that must not state a length (RFC 9110, 8.6)."""
 _SMALL: Final = 64 * 1024
-"""Bytes that the socket takes without waiting. The kernel ends a connection whose client takes none
-(`hypercorn.server`).
-"""
+"""Bytes that the socket takes without waiting; the kernel ends a connection whose client takes none."""
 _SLICE: Final = 256 * 1024
 """Bytes of a large body that are sent at a time. A client must read as many within each write timeout."""
 
@@ -200,7 +200,7 @@ class HttpExchange:
         Raises:
             ClientStalled: the client does not read it.
         """
-        head = [content_type] if body else []
+        head = [content_type, _NOSNIFF] if body else []
         if status != _NO_CONTENT:
             head.append((b"content-length", b"%d" % len(body)))
         head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
