@@ -37,6 +37,7 @@ from mcpfleet.testing.failure import alone, note_log, raise_alone, unwrapped
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.testing.service import AnyService, LocalService, S, Serve
 from mcpfleet.worker import __main__ as worker
+from mcpfleet.worker.hosting.hosting import Hosting
 from mcpfleet.worker.settings import WorkerSettings
 
 HOST: Final = "http://localhost"
@@ -68,7 +69,7 @@ class LocalFleet:
 
     def __init__(
         self,
-        app: App,
+        app: App | Hosting,
         *,
         edges: int = 1,
         workers: int = 1,
@@ -80,7 +81,7 @@ class LocalFleet:
         """Describe the fleet.
 
         Args:
-            app: the application that the workers serve.
+            app: the application that the workers serve, or the sources.
             edges: the number of edges.
             workers: the number of workers.
             factor: divides every duration among the settings; none falls below 0.1 s.
@@ -174,7 +175,7 @@ class LocalFleet:
 
     # -- its services --------------------------------------------------------------------------------------------------
 
-    async def add_worker(self, app: App | None = None) -> LocalService[WorkerSettings]:
+    async def add_worker(self, app: App | Hosting | None = None) -> LocalService[WorkerSettings]:
         """Start another worker, and wait until it is ready; its application may be another version."""
         service = self._worker(app or self._app)
         await _ready(service)
@@ -222,7 +223,7 @@ class LocalFleet:
     def _subscriptions(self) -> LocalService[SubscriptionsSettings]:
         return self._service("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
 
-    def _worker(self, app: App) -> LocalService[WorkerSettings]:
+    def _worker(self, app: App | Hosting) -> LocalService[WorkerSettings]:
         async def serve(process: Process[WorkerSettings], bus: Bus) -> None:
             await worker.serve_over(process, bus, app, self.pool)
 

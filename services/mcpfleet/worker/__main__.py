@@ -25,7 +25,9 @@ from mcpfleet.process.run import Process, Service, run
 from mcpfleet.process.shutdown import BUS, LEASES, Departure
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.handler_loop import HandlerLoop
+from mcpfleet.worker.hosting.hosting import Hosting
 from mcpfleet.worker.loop_bridge import LoopBridge
+from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.watched import WatchedActor, WatcherCalls
 from mcpfleet.worker.wiring import Worker, wire
@@ -36,8 +38,8 @@ async def serve(process: Process[WorkerSettings]) -> None:
     await serve_app(process, _load(process.settings.target))
 
 
-async def serve_app(process: Process[WorkerSettings], app: App, *, tells_silent_tools: bool = True) -> None:
-    """The same, for an application that is loaded; the log need not tell of tools without a description."""
+async def serve_app(process: Process[WorkerSettings], app: App | Hosting, *, tells_silent_tools: bool = True) -> None:
+    """The same, for an application that is loaded, or for sources; the log need not tell of silent tools."""
     pool = process.settings.pool or pool_named(app.name)
     say = partial(say_ready, process.log)
     await serve_over(process, bus_of(process, pool_user(pool)), app, pool, say, tells_silent_tools=tells_silent_tools)
@@ -46,7 +48,7 @@ async def serve_app(process: Process[WorkerSettings], app: App, *, tells_silent_
 async def serve_over(
     process: Process[WorkerSettings],
     bus: Bus,
-    app: App,
+    app: App | Hosting,
     pool: str,
     on_ready: Callable[[], None] = lambda: None,
     *,
@@ -57,7 +59,7 @@ async def serve_over(
     Args:
         process: its process.
         bus: connects it.
-        app: the application.
+        app: the application, or the sources that stand for one.
         pool: its pool.
         on_ready: called once it is ready.
         tells_silent_tools: whether the log warns of tools without a description.
@@ -66,13 +68,14 @@ async def serve_over(
         ConfigurationError: the application cannot be served.
         LifespanFailed: one of its lifespans failed; the log has it.
     """
+    served: ServedApp = app.served_by(process) if isinstance(app, Hosting) else app
     try:
-        app.check_documents()
-        lifespans = app.lifespans()
+        served.check_documents()
+        lifespans = served.lifespans()
     except DeclarationError as error:
         raise ConfigurationError(str(error)) from error
     if tells_silent_tools:
-        _warn_of_silent_tools(process, app)
+        _warn_of_silent_tools(process, served)
     told: list[LifespanFailed] = []
 
     def fail(failure: LifespanFailed) -> None:
@@ -83,7 +86,7 @@ async def serve_over(
 
     try:
         thread = HandlerLoop(lifespans, LoopBridge(asyncio.get_running_loop(), fail).put)
-        await _run(process, wire(process, bus, app, pool, thread), app, on_ready)
+        await _run(process, wire(process, bus, served, pool, thread), served, on_ready)
     except ExceptionGroup as group:
         failed = [leaf for leaf in leaves(group) if isinstance(leaf, LifespanFailed)]
         if len(failed) < len(leaves(group)):
@@ -93,7 +96,7 @@ async def serve_over(
         raise told[0]
 
 
-async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_ready: Callable[[], None]) -> None:
+async def _run(process: Process[WorkerSettings], worker: Worker, app: ServedApp, on_ready: Callable[[], None]) -> None:
     settings, bus, pool = process.settings, worker.side.bus, worker.side.pool
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
@@ -110,6 +113,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
         ):
             group.cancel_scope.cancel()
             return
+        worker.host.begin()
         group.start_soon(worker.permits.run)
         await worker.permits.offer(app.permitters)
         await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
@@ -145,7 +149,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
         group.cancel_scope.cancel()
 
 
-def _watch_departure(departure: Departure, worker: Worker, app: App) -> None:
+def _watch_departure(departure: Departure, worker: Worker, app: ServedApp) -> None:
     """Let the account of the worker's end know what it runs, by the names of the handlers."""
 
     def named(work: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -175,9 +179,10 @@ async def _cancel_when_stopping(process: Process[WorkerSettings], scope: anyio.C
     scope.cancel()
 
 
-def _warn_of_silent_tools(process: Process[WorkerSettings], app: App) -> None:
+def _warn_of_silent_tools(process: Process[WorkerSettings], app: ServedApp) -> None:
     """Warn of tools without a description: a model then knows only their names."""
-    silent = [tool.definition.name for tool in app.tools.values() if not tool.definition.wire.get("description")]
+    tools = [each.definition for each in app.handlers if each.definition.kind == "tool"]
+    silent = [tool.name for tool in tools if not tool.wire.get("description")]
     if silent:
         process.log.warning("tools without description", tools=silent, remedy="write docstrings")
 

@@ -87,6 +87,10 @@ class Announcer:
     async def _rest(self, pause: float) -> None:
         await self._woken.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311
 
+    def begin_with(self, manifest: Manifest) -> None:
+        """Announce this manifest at first; before `run`."""
+        self._manifest = manifest
+
     async def replace(self, manifest: Manifest, cause: TraceContext | None) -> None:
         """Announce another manifest from now on, and at once, as a part of the work that changed it."""
         if manifest.digest == self._manifest.digest:

@@ -9,13 +9,13 @@ import anyio
 import anyio.to_thread
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import App
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.file_source import FileSource, Reading, find_content
 from mcpfleet.app.folder import Stamp
 from mcpfleet.contracts.apps import APP_TYPE
 from mcpfleet.contracts.manifest import FileRef
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
 
 _SETTLED: Final = 0.25
@@ -27,7 +27,7 @@ _MOST_TURNS: Final = 40
 class AppFiles:
     """Knows the sources of an App."""
 
-    def __init__(self, app: App, settings: WorkerSettings, log: FilteringBoundLogger) -> None:
+    def __init__(self, app: ServedApp, settings: WorkerSettings, log: FilteringBoundLogger) -> None:
         self._app = app
         self._settings = settings
         self._log = log

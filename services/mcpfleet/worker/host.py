@@ -80,6 +80,11 @@ class WorkerHost:
         self._cause = self._cause or cause
         self._has_changed.set()
 
+    def begin(self) -> None:
+        """Take what the App declares now that its lifespans are entered: that is announced at first."""
+        self._handlers.learn({each.definition.digest: each for each in self._app.handlers})
+        self._announcer.begin_with(self._app.manifest())
+
     async def run(self) -> None:
         """Follow the App's changes until cancelled."""
         self._app.hosts.add(self)

@@ -35,10 +35,12 @@ from mcpfleet.contracts.call import (
     LACKING,
     NOT_BEGUN,
     NOT_FOUND,
+    NOT_RUN,
     REFUSED,
     SCOPES_NEEDED,
     UNCERTAIN,
     UNDECIDED,
+    UPSTREAM,
     FrameKind,
 )
 from mcpfleet.contracts.manifest import Kind
@@ -49,6 +51,7 @@ from mcpfleet.wire.texts import needs_scopes
 from mcpfleet.worker import texts
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
 from mcpfleet.worker.work import TRY_AGAIN, Ended, Purpose, TaskWork, Work
 
 
@@ -99,7 +102,7 @@ class ResultEncoder:
             self._log.error("result too large", bytes=len(body), limit=limit, **_named(handler))
             text = texts.result_too_large(len(body), limit)
             return _failure(work, handler.definition.kind, text, "result_too_large")
-        if isinstance(answer, Outcome) and answer.is_error:
+        if answer.is_error:
             return RunEnd(Ended(work.key, FrameKind.RESULT, body, FAILED), names.TOOL_ERROR)
         return RunEnd(Ended(work.key, FrameKind.RESULT, body), "")
 
@@ -126,7 +129,9 @@ class ResultEncoder:
             case ScopeNeeded():
                 return _lacks_scopes(work, kind, error)
             case ProtocolError():
-                return self._authored(work, handler, error)
+                return self._authored(work, handler, error, AUTHORED_ERROR)
+            case UpstreamError() | NotSent() | UpstreamLost():
+                return self._of_source(work, handler, error)
         # A task's arguments were checked when it was made, by the schema as it was then, and by no validator (K32).
         if isinstance(error, QuestionChanged) or (
             is_task and isinstance(error, InvalidArguments) and not isinstance(error, NotAccepted)
@@ -143,6 +148,19 @@ class ResultEncoder:
             return RunEnd(_error(work, INTERNAL_ERROR, message), "output_contract")
         self._log.error("handler failed", exc_info=error, **_named(handler))
         return _failure(work, kind, texts.failed(kind, reference), type(error).__qualname__)
+
+    def _of_source(self, work: Work, handler: Handler, error: UpstreamError | NotSent | UpstreamLost) -> RunEnd:
+        """The end of a call that its source refused, has never heard of, or has not answered."""
+        match error:
+            case UpstreamError():
+                return self._authored(work, handler, error, UPSTREAM)
+            case NotSent() if isinstance(work, TaskWork):
+                return _another_attempt(work, TryAgain(texts.SOURCE_AWAY))
+            case NotSent():
+                return RunEnd(_error(work, INTERNAL_ERROR, texts.SOURCE_AWAY, line=NOT_RUN), "not_sent")
+        self._log.warning("source lost in a call", **_named(handler))
+        text = texts.source_lost(handler.definition.kind, work.trace.trace_id)
+        return _uncertain(_failure(work, handler.definition.kind, text, "upstream_lost"))
 
     def overdue(self, work: Work, handler: Handler, seconds: float) -> RunEnd:
         """The end of a handler that took longer than its time (M59)."""
@@ -183,9 +201,9 @@ class ResultEncoder:
             return body if cleaned is answer else _result_body(cleaned)
         return body
 
-    def _authored(self, work: Work, handler: Handler, error: ProtocolError) -> RunEnd:
+    def _authored(self, work: Work, handler: Handler, error: ProtocolError | UpstreamError, line: str) -> RunEnd:
         try:
-            frame = _error(work, error.code, error.message, error.data, AUTHORED_ERROR)
+            frame = _error(work, error.code, error.message, error.data, line)
         except ValueError as mistake:
             why = OutputError(f"the error is not JSON: {type(mistake).__name__}")
             return self.raised(work, handler, why)

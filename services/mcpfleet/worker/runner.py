@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import Answer, App, Context, Handler, LogMessage, Outcome, Progress
+from mcpfleet.app import Answer, Context, Handler, LogMessage, Outcome, Progress
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.input import NOBODY, Asker
@@ -35,6 +35,7 @@ from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.reporters import DroppedLogs, log_reporter, progress_reporter, status_reporter
 from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd
+from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.deferral import Deferral
 from mcpfleet.worker.tasks.replay import TaskReplay
@@ -49,7 +50,7 @@ _CALLBACK_THREADS: Final = 4
 class HandlerTable:
     """The handlers that a worker can run, by the digests of their definitions."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ServedApp) -> None:
         """Have the handlers that the application declares now."""
         self.app = app
         self._handlers: Mapping[str, Handler] = {each.definition.digest: each for each in app.handlers}

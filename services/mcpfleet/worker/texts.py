@@ -18,6 +18,8 @@ RESULT_NOT_KEPT: Final = (
 TASK_RESULT_NOT_KEPT: Final = f"The task has run, and its result could not be kept. {CHECK_FIRST}"
 CANNOT_ANSWER: Final = "The client cannot answer what is asked"
 NO_PERMIT: Final = "it could not be decided now whether you may read this: ask again"
+SOURCE_AWAY: Final = "The server behind this is not there now. Nothing was run; try again later."
+SOURCE_LOST: Final = "The connection to the server that ran this call has ended."
 NO_RESOURCE: Final = "Resource not found"
 
 
@@ -63,3 +65,9 @@ def question_changed(key: str) -> str:
 def given_up(reference: str) -> str:
     """The worker leaves before the call has ended."""
     return f"{WORKER_STOPPED} {UNCERTAIN_CALL} (reference {reference})"
+
+
+def source_lost(kind: Kind, reference: str) -> str:
+    """The source's connection ended in a call; a model that called a tool is warned."""
+    doubt = f" {UNCERTAIN_CALL}" if kind == "tool" else ""
+    return f"{SOURCE_LOST}{doubt} (reference {reference})"

@@ -12,12 +12,12 @@ import anyio
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import App
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.subscriptions import Watched, watched_subject
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.loop_bridge import LoopBridge
+from mcpfleet.worker.served import ServedApp
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 _LOOKS: Final = 10
@@ -101,7 +101,7 @@ class WatchedSets:
 class WatcherCalls:
     """Calls the application's watcher functions on the handlers' loop, with one set after the other."""
 
-    def __init__(self, app: App, threads: int, log: FilteringBoundLogger) -> None:
+    def __init__(self, app: ServedApp, threads: int, log: FilteringBoundLogger) -> None:
         self._app = app
         self._threads = threads
         self._log = log

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from mcpfleet.app import App
 from mcpfleet.bus.bus import Bus
 from mcpfleet.process.run import Process
 from mcpfleet.telemetry.instruments import WorkerInstruments
@@ -21,6 +20,7 @@ from mcpfleet.worker.permits import PermitActor, PermitCalls
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.router import FrameRouter
 from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
+from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.slots import Slots
 from mcpfleet.worker.tasks.actor import TaskActor
@@ -41,7 +41,9 @@ class Worker(NamedTuple):
     permit_calls: PermitCalls
 
 
-def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread: HandlerLoop | None = None) -> Worker:
+def wire(
+    process: Process[WorkerSettings], bus: Bus, app: ServedApp, pool: str, thread: HandlerLoop | None = None
+) -> Worker:
     """Make a worker on the bus's loop; nothing of it runs yet.
 
     Args:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar, Unpack, overload
 
 import anyio
@@ -18,7 +19,7 @@ from mcpfleet.app import question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client, LogMessage, Progress, is_news
 from mcpfleet.app.declaration import check_scopes
-from mcpfleet.app.errors import AskError, Mistake, ScopeNeeded
+from mcpfleet.app.errors import AskError, Mistake, ProgressError, ScopeNeeded
 from mcpfleet.app.function import on_any_loop, on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
 from mcpfleet.app.lifespan import NOTHING
@@ -434,6 +435,18 @@ class Context:
     def has_begun(self) -> bool:
         """Whether the handler has begun, behind interceptors and checks of arguments. For the runner of the handler."""
         return self._has_begun
+
+    def forward(self, report: Progress) -> None:
+        """Pass on the progress of a server that runs the call. For the package's own use.
+
+        What is no progress, such as a value that goes back, is dropped: its author cannot be told.
+        """
+        if self._report is None or self._ended or self._cancelled:
+            return
+        with suppress(ProgressError):
+            if is_news(self._last, report):
+                self._last = report.value
+                self._report(report)
 
     def begin(self) -> None:
         """Note that the handler begins. For the runner of the handler."""

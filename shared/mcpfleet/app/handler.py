@@ -137,6 +137,10 @@ class HandlerRequest(Protocol):
     def completing(self) -> CompletionRequest | None:
         """The question to a completer; None for the prompt or the template itself."""
 
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """The members of `_meta` for a source, where its declaration is called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -146,6 +150,7 @@ class Request:
     uri: str | None = None
     cursor: str | None = None
     completing: CompletionRequest | None = None
+    meta: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,10 @@ UNCERTAIN: Final = "1 uncertain"
 """A result frame's line: the tool may have run, and no repeat will hear how it ended, so its key is uncertain."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of questions: the handler asked something that this client cannot answer."""
+NOT_RUN: Final = "1 not-run"
+"""An error frame's line: the source behind the handler was not there, so nothing was sent to it: 503 (B7)."""
+UPSTREAM: Final = "1 upstream"
+"""An error frame's line: the error is the source's own, with any code (B3)."""
 SCOPES_NEEDED: Final = "1 scopes"
 """An error frame's line, followed by scopes that the handler needs: the caller lacks one, and nothing was done."""
 MOST_NEEDED: Final = 8
@@ -142,6 +146,8 @@ class CallBody:
     """The call runs under an idempotency key."""
     showing: str | None = None
     """A task's kept result, to be cleared for the principal; nothing else runs (`SANITIZES`)."""
+    meta: dict[str, Any] | None = None
+    """The members of the request's `_meta` that are for a source: neither the protocol's nor ours (B4)."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -185,7 +191,7 @@ class CallBody:
         )
 
 
-_PLAIN: Final = ("uri", "cursor", "answers", "memory", "baggage", "log_level", "showing")
+_PLAIN: Final = ("uri", "cursor", "answers", "memory", "baggage", "log_level", "showing", "meta")
 _OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 

@@ -205,6 +205,9 @@ class Definition(Message):
     """The skill whose SKILL.md the resource is."""
     unlisted: bool = False
     """It can be used, and no list has it (X12)."""
+    hosted: str | None = Field(default=None, min_length=1, max_length=DIGEST_LENGTH)
+    """The digest of the source whose declaration it is: the source checks arguments, and its results are passed on as
+    they are (B2, B4). None for an application's own."""
 
     @cached_property
     def text(self) -> str:

@@ -21,6 +21,9 @@ from mcpfleet.wire.protocol import LONGEST_ECHO, SERVED
 
 _NO_KEYS: Final = 60
 """Seconds after which a client may try again, in case the operator has provided keys."""
+_OF_IMPLEMENTATIONS: Final = range(-32099, -31999)
+_RESOURCE_NOT_FOUND: Final = -32002
+"""Of the revisions of 2025."""
 UNKNOWN_HEADER: Final = -31998
 """Our own code, outside of those that JSON-RPC and MCP reserve."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -274,6 +277,20 @@ def internal(reference: str | None = None, status: int = 500) -> Rejection:
     return Rejection(
         status, INTERNAL_ERROR, f"Internal error (reference {reference})" if reference else "Internal error"
     )
+
+
+def upstream_error(code: int, message: str, data: Any) -> Rejection:
+    """A source's own error (400, or 200 for an internal one), as it is but for codes that clients never get (B3, M24).
+
+    Those are the codes that JSON-RPC leaves to implementations: clients would take some for the protocol's own, and
+    connect anew. The original is in the data then.
+    """
+    if code not in _OF_IMPLEMENTATIONS:
+        return Rejection(200 if code == INTERNAL_ERROR else 400, code, message, data)
+    original = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    if code == _RESOURCE_NOT_FOUND:
+        return Rejection(400, INVALID_PARAMS, message, {"upstream": original})
+    return Rejection(200, INTERNAL_ERROR, message, {"upstream": original})
 
 
 def memory_too_large() -> Rejection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mcp_types import (
@@ -30,6 +30,7 @@ __all__ = [
     "SERVER_INFO_META_KEY",
     "TASKS",
     "TASKS_EXTENSION",
+    "for_source",
     "missing",
 ]
 
@@ -44,6 +45,9 @@ LONGEST_ECHO: Final = 64
 """Characters that an error repeats of an unsupported version (T16)."""
 
 _PREFIX: Final = "io.mcpfleet/"
+_RESERVED: Final = (_PREFIX, "io.modelcontextprotocol/")
+_BARE: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+"""The protocol's keys without a prefix."""
 IDEMPOTENCY_KEY: Final = f"{_PREFIX}idempotency-key"
 """In a call: names it over its retries. In a tool's declaration: the tool takes such a key (D9)."""
 LONGEST_KEY: Final = 256
@@ -54,6 +58,12 @@ REPEAT: Final = f"{_PREFIX}repeat"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS: Final = f"extensions.{TASKS_EXTENSION}"
 """The name of the Tasks extension among required capabilities."""
+
+
+def for_source(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the members of a request's `_meta` that are for a source: neither the protocol's own nor ours (B4)."""
+    own = {key: value for key, value in meta.items() if key not in _BARE and not key.startswith(_RESERVED)}
+    return own or None
 
 
 def missing(asks: Iterable[str], capabilities: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import anyio
 import httpx2
 import pytest
 
+from mcpfleet.app import App
 from mcpfleet.authorization.policy import Allow, Filter
 from mcpfleet.contracts.authorization import Revoke
 from mcpfleet.testing.local import LocalFleet
@@ -78,6 +79,7 @@ async def test_what_a_policy_hides_is_unknown_in_every_method_and_private() -> N
         assert (await post(two, BOB, "tools/call", {"name": "secret_search"}, "secret_search")).status_code == 200
         async with listening(one, "/mcp", token=ANN, resourceSubscriptions=[SECRET, OPEN]) as [anns]:
             app = running._app
+            assert isinstance(app, App)
             for uri in (SECRET, OPEN):
                 app.publish(uri)
             await until(anns.uris)

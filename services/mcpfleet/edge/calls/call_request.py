@@ -14,7 +14,12 @@ from mcpfleet.edge.calls.in_flight import Call, Order
 from mcpfleet.edge.protocol.continuation import FIRST, Round
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
+from mcpfleet.wire.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    for_source,
+)
 
 FindInView: TypeAlias = Callable[[View], Target]
 """Finds the target in a view; raises `Rejection` where it does not exist for the caller, or not any more."""
@@ -115,6 +120,7 @@ class CallRequest:
             log_level=meta.get(LOG_LEVEL_META_KEY),
             deferring=self.deferring,
             once=self.once,
+            meta=for_source(meta) if self.definition.hosted else None,
         )
 
     def order(self, view: View | None, grace: float) -> Order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR
 from pydantic_core import from_json
@@ -18,9 +18,11 @@ from mcpfleet.contracts.call import (
     LACKING,
     NOT_BEGUN,
     NOT_FOUND,
+    NOT_RUN,
     SCOPES_NEEDED,
     UNCERTAIN,
     UNDECIDED,
+    UPSTREAM,
 )
 from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
@@ -38,6 +40,7 @@ from mcpfleet.wire.errors import (
     forbidden,
     internal,
     missing_capabilities,
+    no_capacity,
     not_answered,
     unknown_resource,
 )
@@ -51,6 +54,8 @@ _UNCERTAIN: Final = {
 }
 _FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS, NOT_BEGUN, UNCERTAIN})
 """The lines of results that are a tool's failures."""
+_RETRY_AFTER: Final = 2
+"""Seconds after which a client may try again what its source was not there for."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""
 
@@ -161,20 +166,30 @@ class CallEnds:
 
     def _error(self, call: Call, request: CallRequest) -> CallEnd:
         """Return the application's own error, or one that the edge composes from a closed list (M24)."""
-        identifier = request.exchange.id
         kind, words = read_line(call.line)
-        if kind == NOT_FOUND:
-            return self._refused(request, unknown_resource(str(request.exchange.params.get("uri", ""))))
-        if kind == UNDECIDED:  # nothing was read
-            return self._refused(request, not_answered("the resource's permit"))
-        if kind == BAD_PARAMS:
-            return self._refused(request, bad_params(_message(call.body)))
         if kind == SCOPES_NEEDED:
             return self._lacks_scopes(request, words)
         if kind == LACKING:
             return self._lacking(request, [word for word in words if word in request.asks])
+        rejection = self._composed(call, request, kind)
+        if rejection is not None:
+            return self._refused(request, rejection)
+        if kind == UPSTREAM:
+            rejection = request.exchange.revision.upstream_error(*_upstream(call.body))
+            return CallEnd(rejection.status, reply.error(request.exchange.id, rejection), "upstream_error")
         status = request.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
-        return CallEnd(status, reply.error_body(identifier, call.body), "application_error")
+        return CallEnd(status, reply.error_body(request.exchange.id, call.body), "application_error")
+
+    @staticmethod
+    def _composed(call: Call, request: CallRequest, kind: str | None) -> Rejection | None:
+        """Return the error that the edge composes for an error frame's line; None where it passes an error on."""
+        if kind == NOT_FOUND:
+            return unknown_resource(str(request.exchange.params.get("uri", "")))
+        if kind == UNDECIDED:  # nothing was read
+            return not_answered("the resource's permit")
+        if kind == BAD_PARAMS:
+            return bad_params(_message(call.body))
+        return no_capacity(_RETRY_AFTER) if kind == NOT_RUN else None
 
     def _lacking(self, request: CallRequest, capabilities: list[str]) -> CallEnd:
         """Return that the handler has asked for input which this client cannot give."""
@@ -228,6 +243,15 @@ def _text(body: bytes) -> str:
         return str(reply.read(body)["content"][0]["text"])
     except (ValueError, LookupError, TypeError):
         raise reply.NotSpliceable("a result must have a text") from None
+
+
+def _upstream(body: bytes) -> tuple[int, str, Any]:
+    """Return the code, message and data of a source's own error."""
+    try:
+        error = reply.read(body)
+        return int(error["code"]), str(error["message"]), error.get("data")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise reply.NotSpliceable("an error must have a code and a message") from None
 
 
 def _message(body: bytes) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.errors import Rejection, upstream_error
 from mcpfleet.wire.protocol import MODERN
 
 
@@ -61,6 +61,10 @@ class Revision:
     def rejection(self, rejection: Rejection) -> Rejection:
         """Return an operation's error as this revision tells it."""
         return rejection
+
+    def upstream_error(self, code: int, message: str, data: Any) -> Rejection:
+        """Return a source's own error as this revision tells it (B3)."""
+        return upstream_error(code, message, data)
 
     def status(self, status: int) -> int:
         """Return the HTTP status that this revision gives an operation's error."""

@@ -94,6 +94,10 @@ class Revision2025(Revision):
         code = RESOURCE_NOT_FOUND if is_resource else rejection.code
         return Rejection(200, code, rejection.message, rejection.data)
 
+    def upstream_error(self, code: int, message: str, data: Any) -> Rejection:
+        """Return a source's own error as it is: these revisions have no codes that are never sent (B3)."""
+        return Rejection(200, code, message, data)
+
     def status(self, status: int) -> int:
         """Return 200 for an operation's error."""
         return 200 if status in _OPERATION else status

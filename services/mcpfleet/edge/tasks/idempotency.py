@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN, SCOPES_NEEDED, UNCERTAIN
+from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN, NOT_RUN, SCOPES_NEEDED, UNCERTAIN
 from mcpfleet.contracts.manifest import Definition, canonical, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
@@ -123,7 +123,7 @@ class _First:
             return "uncertain"
         if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
-        is_refused = call.end is End.ERROR and (call.line or "").startswith((LACKING, SCOPES_NEEDED))
+        is_refused = call.end is End.ERROR and (call.line or "").startswith((LACKING, NOT_RUN, SCOPES_NEEDED))
         return "not_run" if is_refused or call.end is End.ASK else "uncertain"
 
 

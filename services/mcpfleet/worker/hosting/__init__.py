@@ -1,0 +1,1 @@
+"""Hosting: existing MCP servers that a worker serves as they are."""

@@ -1,0 +1,360 @@
+"""One connection to a source: the handshake in either era, requests, and what the source says by itself.
+
+This is the one module that uses the SDK's dispatcher, whose lifecycle the SDK calls provisional.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final, Literal, Protocol
+
+import anyio
+from anyio.abc import TaskStatus
+from mcp.shared.dispatcher import DispatchContext, Dispatcher
+from mcp.shared.exceptions import MCPError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
+
+from mcpfleet.sources.source import Source
+from mcpfleet.wire.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LEGACY,
+    MODERN,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+"""Takes the parameters of a progress notification, in the order of the wire."""
+
+_LISTS: Final = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/prompts/list_changed": "promptsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
+}
+"""The notifications that a list has changed, and the fields of a filter that ask for them."""
+
+
+class SourceFailed(Exception):
+    """Raised when a connection cannot be made, or its handshake fails; the text is for the operator.
+
+    Attributes:
+        is_era: nothing was said against a handshake of 2025, which has not been tried.
+    """
+
+    def __init__(self, why: str, *, is_era: bool = False) -> None:
+        super().__init__(why)
+        self.is_era = is_era
+
+
+class SourceLink(Protocol):
+    """What carries the messages of one connection."""
+
+    @property
+    def dispatcher(self) -> Dispatcher[TransportContext]:
+        """Sends requests, and hears the source."""
+
+    def was_begun(self, request: RequestId) -> bool:
+        """Return whether a byte of a request may have been sent."""
+
+    def was_refused(self, request: RequestId) -> bool:
+        """Return whether the source itself answered a request with an error."""
+
+    def forget(self, request: RequestId) -> None:
+        """Forget a request that has ended."""
+
+    async def why_over(self) -> str:
+        """Say why it carries no more, for the operator; it may wait a moment for what tells it."""
+
+
+OpenLink = Callable[[], AbstractAsyncContextManager[SourceLink]]
+"""Opens a link for the length of a block; raises `SourceFailed`."""
+
+
+class Listener(Protocol):
+    """Hears what a source says by itself."""
+
+    def lists_changed(self) -> None:
+        """Hear that a list may have changed."""
+
+    def resource_updated(self, uri: str) -> None:
+        """Hear that a resource has changed."""
+
+    def logged(self, params: Mapping[str, Any]) -> None:
+        """Hear a log message that belongs to no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a source says of itself in its handshake."""
+
+    revision: str
+    server: dict[str, Any] = field(default_factory=dict)
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    instructions: str | None = None
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether requests carry what a handshake told before."""
+        return self.revision == MODERN
+
+    def has(self, capability: str, setting: str | None = None) -> bool:
+        """Return whether it has a capability, and a setting of it where one is named."""
+        held = self.capabilities.get(capability)
+        return isinstance(held, dict) and (setting is None or held.get(setting) is True)
+
+
+class SourceConnection:
+    """A connection; `run` makes it and holds it."""
+
+    def __init__(self, source: Source, open_link: OpenLink, listener: Listener, era: Literal["auto", "2025", "2026"]):
+        self._source = source
+        self._open_link = open_link
+        self._listener = listener
+        self._era = era
+        self._ids = itertools.count(1)
+        self._progress: dict[RequestId, OnProgress] = {}
+        self._over = anyio.Event()
+        self._link: SourceLink
+        self.facts: Facts
+        """Known once `run` has started."""
+        self.running = 0
+        """Requests that wait for their answers."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes no request any more."""
+        return self._over.is_set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Connect, and hold the connection until its source ends it; started when requests can be made.
+
+        Raises:
+            SourceFailed: it could not be made.
+        """
+        with anyio.CancelScope() as starting:
+            starting.deadline = anyio.current_time() + self._source.start_within
+            async with self._open_link() as self._link, anyio.create_task_group() as tasks:
+                await tasks.start(self._pump)
+                self.facts = await self._handshake()
+                starting.deadline = float("inf")
+                task_status.started()
+                if self.facts.is_modern:
+                    tasks.start_soon(self._listen)
+                await self._over.wait()
+                tasks.cancel_scope.cancel()
+        if starting.cancelled_caught:
+            raise SourceFailed(f"did not answer within {self._source.start_within:g} s", is_era=self._era == "auto")
+
+    async def ended(self) -> None:
+        """Wait until it takes no request any more."""
+        await self._over.wait()
+
+    async def why_over(self) -> str:
+        """Say why it has ended, for the operator."""
+        return await self._link.why_over()
+
+    async def _pump(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        try:
+            await self._link.dispatcher.run(self._answer, _ignore, self._hear, task_status=task_status)
+        finally:
+            self._over.set()
+
+    # -- the handshake ------------------------------------------------------------------------------------------------
+
+    async def _handshake(self) -> Facts:
+        is_auto = self._era == "auto"
+        try:
+            if self._era != "2025" and (facts := await self._discover()) is not None:
+                return facts
+            is_auto = False
+            return await self._initialize()
+        except (UpstreamLost, NotSent):
+            raise SourceFailed(await self._link.why_over(), is_era=is_auto) from None
+        except UpstreamError as error:
+            raise SourceFailed(f"refused the handshake: {error} ({error.code})") from error
+
+    async def _discover(self) -> Facts | None:
+        """Ask as a client of 2026-07-28; None where the source knows only the revisions of 2025."""
+        self.facts = Facts(MODERN)
+        try:
+            answer = await self.request("server/discover", {})
+        except UpstreamError as error:
+            if self._era == "2026" or _is_modern_only(error):
+                raise
+            return None
+        if MODERN not in _list(answer.get("supportedVersions")):
+            if self._era == "2026":
+                raise SourceFailed(f"does not serve {MODERN}")
+            return None
+        named = _dict(_dict(answer.get("_meta")).get(SERVER_INFO_META_KEY))
+        return Facts(MODERN, named, _dict(answer.get("capabilities")), _text(answer.get("instructions")))
+
+    async def _initialize(self) -> Facts:
+        self.facts = Facts(LEGACY[0])
+        capabilities: dict[str, Any] = {"roots": {}} if self._source.roots else {}
+        params = {"protocolVersion": LEGACY[0], "capabilities": capabilities, "clientInfo": client_info()}
+        answer = await self.request("initialize", params)
+        revision = _text(answer.get("protocolVersion"))
+        if revision is None:
+            raise SourceFailed("answered `initialize` without a protocolVersion")
+        await self._link.dispatcher.notify("notifications/initialized", None)
+        server, told = _dict(answer.get("serverInfo")), _dict(answer.get("capabilities"))
+        return Facts(revision, server, told, _text(answer.get("instructions")))
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, Any]:
+        """Make a request, and return its result with every member. A cancellation tells the source of it.
+
+        Args:
+            method: the method.
+            params: its parameters, without `_meta`.
+            meta: the members of `_meta` that its caller gave.
+            on_progress: takes its progress.
+
+        Raises:
+            UpstreamError: the source's own error.
+            NotSent: no byte of it was sent.
+            UpstreamLost: the connection ended after that.
+        """
+        if self.is_over:
+            raise NotSent
+        identifier = next(self._ids)
+        own = dict(meta or {})
+        if self.facts.is_modern:
+            own |= {
+                PROTOCOL_VERSION_META_KEY: MODERN,
+                CLIENT_INFO_META_KEY: client_info(),
+                CLIENT_CAPABILITIES_META_KEY: {},
+            }
+        if on_progress is not None:
+            own["progressToken"] = identifier
+            self._progress[identifier] = on_progress
+        sent = {**params, "_meta": own} if own else params
+        self.running += 1
+        try:
+            return await self._link.dispatcher.send_raw_request(
+                method, sent, {"request_id": identifier, "cancel_on_abandon": method != "initialize"}
+            )
+        except MCPError as error:
+            if self._link.was_refused(identifier):
+                raise UpstreamError(error.error.code, error.error.message, error.error.data) from None
+            if not self._link.was_begun(identifier):
+                raise NotSent from None
+            raise UpstreamLost from None
+        finally:
+            self.running -= 1
+            self._progress.pop(identifier, None)
+            self._link.forget(identifier)
+
+    async def pages(self, method: str, member: str) -> AsyncIterator[list[Any]]:
+        """Walk the pages of a list, and yield the entries of each.
+
+        Raises:
+            UpstreamError, NotSent, UpstreamLost: as `request`.
+            SourceFailed: a page is malformed, or the list comes round to a page that was there.
+        """
+        cursor: str | None = None
+        seen: set[str] = set()
+        while True:
+            page = await self.request(method, {} if cursor is None else {"cursor": cursor})
+            entries = page.get(member)
+            if not isinstance(entries, list):
+                raise SourceFailed(f"answered {method} without a list of {member}")
+            yield entries
+            following = page.get("nextCursor")
+            if following is None:
+                return
+            if not isinstance(following, str) or following in seen:
+                raise SourceFailed(f"answered {method} with a cursor that leads nowhere")
+            seen.add(following)
+            cursor = following
+
+    # -- what the source says by itself -------------------------------------------------------------------------------
+
+    def _hear(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Hear a notification, in the order of the wire; True where nobody else need hear it."""
+        params = params or {}
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            if isinstance(token, str | int) and (take := self._progress.get(token)) is not None:
+                take(params)
+        elif method in _LISTS:
+            self._listener.lists_changed()
+        elif method == "notifications/resources/updated":
+            if isinstance(uri := params.get("uri"), str):
+                self._listener.resource_updated(uri)
+        elif method == "notifications/message":
+            self._listener.logged(params)
+        else:
+            return False
+        return True
+
+    async def _answer(
+        self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Answer a request of the source: it is told no capability of a client, so it may ask for nothing."""
+        del context, params
+        if method == "ping":
+            return {}
+        if method == "roots/list" and self._source.roots:
+            return {"roots": [{"uri": uri} for uri in self._source.roots]}
+        raise MCPError(METHOD_NOT_FOUND, f"Method not found: this client declared nothing that {method} needs")
+
+    async def _listen(self) -> None:
+        """Hear of changed lists from a source of 2026-07-28, until cancelled; a stream that ends is opened again."""
+        kinds = ("tools", "prompts", "resources")
+        wanted = {f"{kind}ListChanged": True for kind in kinds if self.facts.has(kind, "listChanged")}
+        pause = 0.5
+        while wanted and not self.is_over:
+            try:
+                await self.request("subscriptions/listen", {"notifications": wanted})
+            except UpstreamError as error:
+                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
+                    return
+            except (NotSent, UpstreamLost):
+                return
+            await anyio.sleep(pause)
+            pause = min(2 * pause, 30.0)
+            self._listener.lists_changed()  # what was told meanwhile is lost
+
+
+async def _ignore(context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None) -> None:
+    """Ignore a notification that nobody knows."""
+
+
+def client_info() -> dict[str, Any]:
+    """Name this client to sources."""
+    return {"name": "mcpfleet", "version": version("mcpfleet")}
+
+
+def _is_modern_only(error: UpstreamError) -> bool:
+    """Return whether a source that refuses our revision names only others that are no revision of 2025 either."""
+    supported = _list(_dict(error.data).get("supported"))
+    return error.code == UNSUPPORTED_PROTOCOL_VERSION and bool(supported) and not {*supported} & {*LEGACY}
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

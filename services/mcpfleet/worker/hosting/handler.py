@@ -1,0 +1,136 @@
+"""The handlers of a source's declarations: each passes a call on, and its raw result back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import anyio
+from mcp_types import INTERNAL_ERROR
+
+from mcpfleet.app.client import Progress
+from mcpfleet.app.context import Context
+from mcpfleet.app.errors import InvalidArguments, OutputError
+from mcpfleet.app.handler import Function, Handler, HandlerRequest, Interceptor
+from mcpfleet.app.validation import Validator
+from mcpfleet.sources.overlay import Offer
+from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
+from mcpfleet.worker.hosting.connection import SourceConnection
+from mcpfleet.worker.upstream import Raw, UpstreamError
+
+_OURS: Final = ("ttlMs", "cacheScope")
+"""Members of a read's result that the edge writes (B2)."""
+
+
+class Connections(Protocol):
+    """The connections to a source."""
+
+    def connection(self, ctx: Context) -> AbstractAsyncContextManager[SourceConnection]:
+        """Use a connection for one call; raises `NotSent` where there is none."""
+
+
+class HostedHandler(Handler):
+    """One declaration of a source."""
+
+    def __init__(self, offer: Offer, connections: Connections, *, checks: bool = False) -> None:
+        """Make a handler of what a source offers.
+
+        Args:
+            offer: the definition, and its name at the source.
+            connections: the source's.
+            checks: arguments are checked before the source gets them, and structured results after (B4).
+        """
+        super().__init__(offer.definition, Function(self._pass_on))
+        self.offer = offer
+        self._upstream = offer.declared
+        self._connections = connections
+        wire = offer.definition.wire
+        self._input = Validator(wire["inputSchema"]) if checks and "inputSchema" in wire else None
+        self._output = Validator(wire["outputSchema"]) if checks and wire.get("outputSchema") else None
+
+    async def answer(
+        self,
+        request: HandlerRequest,
+        ctx: Context,
+        *,
+        threads: anyio.CapacityLimiter | None = None,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> Raw:
+        """Pass a call on to the source, and return its result.
+
+        Raises:
+            InvalidArguments: they break the tool's schema, where that is checked; nothing was sent.
+            OutputError: the structured result breaks the tool's schema, where that is checked.
+            UpstreamError: the source's own error.
+            NotSent: nothing was sent.
+            UpstreamLost: the connection ended in the call.
+        """
+        del threads, interceptors
+        try:
+            if self._input is not None and not self._input.accepts(request.arguments):
+                raise InvalidArguments(self._input.problems(request.arguments))
+            result = await self._pass_on(request, ctx)
+        finally:
+            ctx.end()
+        if self._output is not None and result.get("isError") is not True:
+            structured = result.get("structuredContent")
+            if not self._output.accepts(structured):
+                broken = "; ".join(map(str, self._output.problems(structured)))
+                raise OutputError(f"the source returned structured content that breaks its output schema: {broken}")
+        return _raw(result, is_read="contents" in result)
+
+    async def _pass_on(self, request: HandlerRequest, ctx: Context) -> dict[str, Any]:
+        method, params = self._asked(request)
+
+        def tell(told: Mapping[str, Any]) -> None:
+            value, total, message = told.get("progress"), told.get("total"), told.get("message")
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                report = Progress(value, total if isinstance(total, int | float) else None, message)
+                ctx.forward(report)
+
+        async with self._connections.connection(ctx) as connection:
+            ctx.begin()
+            return await connection.request(method, params, meta=request.meta, on_progress=tell)
+
+    def _asked(self, request: HandlerRequest) -> tuple[str, dict[str, Any]]:
+        """Return the method and the parameters by which the source knows the request."""
+        kind = self.definition.kind
+        if (asked := request.completing) is not None:
+            ref = (
+                {"type": "ref/prompt", "name": self._upstream}
+                if kind == "prompt"
+                else {"type": "ref/resource", "uri": self._upstream}
+            )
+            params: dict[str, Any] = {"ref": ref, "argument": {"name": asked.argument, "value": asked.value}}
+            if asked.context:
+                params["context"] = {"arguments": asked.context}
+            return "completion/complete", params
+        if kind in ("resource", "template"):
+            return "resources/read", {"uri": request.uri or self._upstream}
+        method = "tools/call" if kind == "tool" else "prompts/get"
+        return method, {"name": self._upstream, "arguments": request.arguments}
+
+    def _value(
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        raise NotImplementedError  # `answer` needs none of the steps of an author's function
+
+    def _finish(self, value: Any, request: HandlerRequest) -> Raw:
+        raise NotImplementedError
+
+
+def _raw(result: dict[str, Any], *, is_read: bool) -> Raw:
+    """Return a result as its client gets it (B2).
+
+    Raises:
+        UpstreamError: it is no end of a call.
+    """
+    kind = result.get("resultType", "complete")
+    if kind != "complete":
+        raise UpstreamError(INTERNAL_ERROR, "The server behind this asked for what it was not told that it may ask.")
+    meta = result.get("_meta")
+    kept = dict(meta) if isinstance(meta, dict) else {}
+    kept.pop(SERVER_INFO_META_KEY, None)
+    left_out = ("_meta", *_OURS) if is_read else ("_meta",)
+    return Raw({name: value for name, value in result.items() if name not in left_out}, kept)

@@ -1,0 +1,259 @@
+"""One source as a worker holds it: its connections, its newest listing, and its pauses when it ends too often."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.app.context import Context
+from mcpfleet.process.auto_reset_event import AutoResetEvent
+from mcpfleet.process.errors import leaves
+from mcpfleet.sources.source import Command, Source
+from mcpfleet.worker.hosting.child import Reaping
+from mcpfleet.worker.hosting.connection import SourceConnection, SourceFailed, SourceLink
+from mcpfleet.worker.hosting.handler import HostedHandler
+from mcpfleet.worker.hosting.listing import SourceListing, list_source
+from mcpfleet.worker.hosting.stdio_link import stdio_link
+from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
+
+SETTLES: Final = 0.25
+"""Seconds without another change after which lists are read again (B23)."""
+SETTLES_WITHIN: Final = 2.0
+"""Seconds after the first change in which they are read in any case."""
+_ENDS: Final = 5
+_WINDOW: Final = 60.0
+"""A source that ends so often in so many seconds is paused (B18)."""
+_LONGEST_PAUSE: Final = 60.0
+_LISTED_FOR: Final = 15 * 60.0
+"""Seconds for which the last list of a source that is away stays (B18)."""
+_LIST_AGAIN: Final = 5.0
+"""Seconds after which a list that could not be read is read again."""
+
+
+class _End(NamedTuple):
+    """Why a connection has ended, and whether the source had been listed on it."""
+
+    text: str
+    was_listed: bool
+
+
+class HostedSource:
+    """Holds the connections to one source, and follows what it offers. All of it is for the handlers' loop."""
+
+    def __init__(
+        self,
+        source: Source,
+        reaping: Reaping,
+        *,
+        log: FilteringBoundLogger,
+        tell_health: Callable[[bool, str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            source: its configuration.
+            reaping: starts its children.
+            log: gets what it says, and why it ends.
+            tell_health: hears whether it is there, and why not.
+            on_change: hears that it offers something else.
+        """
+        self.source = source
+        self.handlers: tuple[HostedHandler, ...] = ()
+        """Its declarations now; replaced as a whole, since another thread reads it."""
+        self.listing: SourceListing | None = None
+        self.has_tried = anyio.Event()
+        """It was listed, or its first start has failed."""
+        self._reaping = reaping
+        self._log = log.bind(source=source.name)
+        self._output = logging.getLogger(f"source.{source.name}")
+        self._tell_health = tell_health
+        self._on_change = on_change
+        self._era = source.era
+        self._home: SourceConnection | None = None
+        """The connection that lists, and that carries the calls of a shared source."""
+        self._is_there = anyio.Event()
+        self._is_paused = False
+        self._changed = AutoResetEvent()
+        self._own_connections = 0
+        self._last_seen = time.monotonic()
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Hold the source until cancelled: connect, list, follow, and begin again when it has ended."""
+        ends: deque[float] = deque(maxlen=_ENDS)
+        failures = 0
+        while True:
+            why = await self._hold()
+            now = time.monotonic()
+            ends.append(now)
+            is_often = len(ends) == _ENDS and now - ends[0] < _WINDOW
+            failures = failures + 1 if is_often or not why.was_listed else 0
+            self._log.warning("source ended", why=why.text, listed=why.was_listed)
+            self.has_tried.set()
+            if failures:
+                await self._pause(why.text, min(2.0 ** (failures - 1), _LONGEST_PAUSE))
+
+    async def _hold(self) -> _End:
+        """Hold one connection to its end; return why it has ended."""
+        was_listed = False
+        try:
+            async with held(self._connection()) as connection:
+                await self._list(connection)
+                was_listed = True
+                self._era = "2026" if connection.facts.is_modern else "2025"
+                self._home, self._is_paused = connection, False
+                self._is_there.set()
+                self._tell_health(True, "")
+                self.has_tried.set()
+                await self._follow(connection)
+            return _End(await connection.why_over(), was_listed=True)
+        except SourceFailed as error:
+            if error.is_era:
+                self._era = "2025"
+            return _End(str(error), was_listed=was_listed)
+        except (UpstreamError, NotSent, UpstreamLost) as error:
+            return _End(f"did not list what it offers: {str(error) or 'the connection ended'}", was_listed=was_listed)
+        finally:
+            self._home = None
+            self._is_there = anyio.Event()
+
+    async def _pause(self, why: str, seconds: float) -> None:
+        """Refuse calls for a while; drop the list of a source that has been away for long."""
+        self._is_paused = True
+        self._tell_health(False, why)
+        self._is_there.set()  # those who wait for it are refused
+        if self.handlers and time.monotonic() - self._last_seen > _LISTED_FOR:
+            self.handlers = ()
+            self._on_change()
+        await anyio.sleep(seconds)
+        self._is_there = anyio.Event()
+        self._is_paused = False
+
+    async def _follow(self, connection: SourceConnection) -> None:
+        """Read the lists again when they change, until the connection ends."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._relist, connection)
+            await connection.ended()
+            tasks.cancel_scope.cancel()
+        self._last_seen = time.monotonic()
+
+    async def _relist(self, connection: SourceConnection) -> None:
+        while True:
+            await self._changed.wait()
+            until = anyio.current_time() + SETTLES_WITHIN
+            while await self._changed.wait(max(0.0, min(SETTLES, until - anyio.current_time()))):
+                pass
+            try:
+                await self._list(connection)
+            except (NotSent, UpstreamLost):
+                return
+            except (UpstreamError, SourceFailed) as error:
+                self._log.warning("source not listed, former list stays", error=str(error))
+                await anyio.sleep(_LIST_AGAIN)
+                self._changed.set()
+
+    async def _list(self, connection: SourceConnection) -> None:
+        """Read all lists, and take them over if they differ."""
+        with anyio.move_on_after(self.source.start_within) as patience:
+            listing = await list_source(connection, self.source)
+        if patience.cancelled_caught:
+            raise SourceFailed(f"did not list what it offers within {self.source.start_within:g} s")
+        former, self.listing = self.listing, listing
+        if former is None or former.overlaid != listing.overlaid or not self.handlers:
+            self.handlers = tuple(
+                HostedHandler(each, self, checks=self.source.check) for each in listing.overlaid.offers
+            )
+            self._on_change()
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def connection(self, ctx: Context) -> AsyncIterator[SourceConnection]:
+        """Use a connection for one call.
+
+        Raises:
+            NotSent: there is none, and none can be made now.
+        """
+        del ctx
+        if self.source.isolation == "call":
+            async with self._own() as connection:
+                yield connection
+        else:
+            yield await self._shared()
+
+    async def _shared(self) -> SourceConnection:
+        while self._home is None or self._home.is_over:
+            if self._is_paused:
+                raise NotSent
+            await self._is_there.wait()
+        return self._home
+
+    @asynccontextmanager
+    async def _own(self) -> AsyncIterator[SourceConnection]:
+        """Make a connection for one call, which nothing else uses before or after (B15)."""
+        if self._own_connections >= self.source.children:
+            raise NotSent
+        self._own_connections += 1
+        is_used = False
+        try:
+            async with held(self._connection()) as connection:
+                is_used = True
+                yield connection
+        except SourceFailed as error:
+            if is_used:
+                raise
+            self._log.warning("source not connected", why=str(error))
+            raise NotSent from error
+        finally:
+            self._own_connections -= 1
+
+    def _connection(self) -> SourceConnection:
+        return SourceConnection(self.source, self._open, self, self._era)
+
+    def _open(self) -> AbstractAsyncContextManager[SourceLink]:
+        way = self.source.way
+        assert isinstance(way, Command)
+        return stdio_link(self.source, way, self._reaping, on_noise=self._hear_noise, on_error=self._output.info)
+
+    # -- what it says by itself ---------------------------------------------------------------------------------------
+
+    def lists_changed(self) -> None:
+        """Read the lists again once no other change comes."""
+        self._changed.set()
+
+    def resource_updated(self, uri: str) -> None:
+        """Do nothing yet: no source is told which resources are watched."""
+
+    def logged(self, params: Mapping[str, Any]) -> None:
+        """Log a message that belongs to no call that could be named."""
+        level, data = params.get("level"), params.get("data")
+        number = logging.WARNING if level in ("warning", "error", "critical", "alert", "emergency") else logging.INFO
+        self._output.log(number, "%s", data)
+
+    def _hear_noise(self, line: str) -> None:
+        self._log.warning("source wrote no JSON-RPC", line=line)
+
+
+@asynccontextmanager
+async def held(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
+    """Hold a connection for the length of a block.
+
+    Raises:
+        SourceFailed: it cannot be made.
+    """
+    try:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(connection.run)
+            yield connection
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:  # each error here is one: the block's own, or that of the connection
+        raise leaves(group)[0] from None

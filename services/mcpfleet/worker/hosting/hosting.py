@@ -1,0 +1,70 @@
+"""Sources that workers serve as one application. What a configuration may say and no worker does yet is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.run import Process
+from mcpfleet.sources.source import Command, Isolation, Source
+from mcpfleet.worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from mcpfleet.worker.hosting.hosted import Hosted
+
+_BUILT: Final[tuple[Isolation, ...]] = ("shared", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Sources that workers serve as one application."""
+
+    name: str
+    sources: tuple[Source, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be served.
+
+        Raises:
+            ConfigurationError: there is no source, two have one name, or one asks for what is not built yet.
+        """
+        if not self.sources:
+            raise ConfigurationError(f"{self.name}: there is no source to serve")
+        names = [source.name for source in self.sources]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"{self.name}: two sources have the name {name!r}")
+        for source in self.sources:
+            check_built(source)
+
+    def served_by(self, process: Process[WorkerSettings]) -> Hosted:
+        """Return the sources as one worker serves them."""
+        from mcpfleet.worker.hosting.hosted import Hosted  # noqa: PLC0415  # the SDK takes 0.6 s, and others need none
+
+        return Hosted(self.name, self.sources, process)
+
+
+def check_built(source: Source) -> None:
+    """Refuse what a configuration may say and no worker does yet.
+
+    Raises:
+        ConfigurationError: the sentence names the source, the setting and what can be written instead.
+    """
+    where = f"{source.place}: " if source.place else ""
+    if not isinstance(source.way, Command):
+        kinds = {"url": "a URL", "object": "a Python object", "openapi": "an OpenAPI document"}
+        raise ConfigurationError(
+            f"{where}the source {source.name!r} is {kinds[source.way.kind]}, and workers serve only commands yet"
+        )
+    if source.isolation not in _BUILT:
+        what = "has no isolation" if source.isolation is None else f"has the isolation {source.isolation!r}"
+        raise ConfigurationError(
+            f"{where}the source {source.name!r} {what}, and workers know only 'shared' and 'call' yet: "
+            'write isolation = "shared" to share one child among all callers, or isolation = "call"'
+        )
+    if source.asks:
+        raise ConfigurationError(
+            f"{where}the source {source.name!r} may ask clients for {', '.join(source.asks)}, and no worker passes "
+            "questions on yet: write asks = []"
+        )
