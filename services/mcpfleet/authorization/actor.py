@@ -229,7 +229,7 @@ class AuthorizationActor:
     async def renew(self, question: RenewGrants, context: RpcContext) -> GrantsRenewed:  # noqa: ARG002
         """Say which holders of grants may go on: those whom no later revocation concerns, by the policy too (X57)."""
         await self._revocations.learn()
-        known = self._revocations
+        known, number = self._revocations, self._revocations.number
         renewals = [
             Renewal(allowed=not known.revoked_since(held.holder.principal, held.holder.number), lasts=_GRANT_LASTS)
             for held in question.holders
@@ -239,7 +239,7 @@ class AuthorizationActor:
             judged = await renew_all(self._policy, [question.holders[place] for place in asked], self._log)
             for place, renewal in zip(asked, judged, strict=True):
                 renewals[place] = renewal
-        return GrantsRenewed(renewals=tuple(renewals))
+        return GrantsRenewed(renewals=tuple(renewals), number=number)
 
     async def limits(self, question: TakeFromLimit, context: RpcContext) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""

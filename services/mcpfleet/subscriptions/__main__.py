@@ -11,7 +11,6 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import bus_of, run_service
 from mcpfleet.console.publish import serve_console
-from mcpfleet.contracts.grants import GrantsClient
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
@@ -42,7 +41,7 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
         notifications = SessionNotifications(bus, process.observers, instruments, log=log)
         grants = GrantRepository(store, settings)
         hints = UriHints(bus, grants, notifications, log=log)
-        renewals = GrantRenewals(grants, GrantsClient(bus), notifications, settings, log=log)
+        renewals = GrantRenewals(grants, bus, notifications, settings, log=log)
         sweeper = SubscriptionsSweeper(
             repository, sessions, grants, notifications, bus, process, instruments=instruments
         )

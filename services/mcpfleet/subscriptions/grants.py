@@ -59,14 +59,18 @@ class Heard(NamedTuple):
 
 def grants_of(session: str) -> Select[Any]:
     """Return the statement that reads a session's grants, for `grant_in`."""
-    columns = (_uris.uri, _uris.generation, _uris.dirty, (_uris.lease_until - now()).label("lasts"))
+    columns = (_uris.uri, _uris.generation, _uris.dirty, _uris.number, (_uris.lease_until - now()).label("lasts"))
     return select(*columns).where(_uris.session == session).order_by(_uris.uri_key)
 
 
 def grant_in(row: Any) -> UriGrant:
     """Return the grant in a row."""
     return UriGrant(
-        uri=json.loads(row.uri), generation=row.generation or 0, lasts=row.lasts, dirty=max(0, row.dirty or 0)
+        uri=json.loads(row.uri),
+        generation=row.generation or 0,
+        lasts=row.lasts,
+        dirty=max(0, row.dirty or 0),
+        number=row.number,
     )
 
 
@@ -146,9 +150,15 @@ class GrantRepository:
         self._store = store
         self._settings = settings
 
-    async def due(self) -> list[DueGrant]:
-        """Claim up to `AT_ONCE` grants whose leases are half over. Mostly there are none, and this only reads."""
+    async def due(self, policy: int = 0) -> list[DueGrant]:
+        """Claim up to `AT_ONCE` grants whose leases are half over. Mostly there are none, and this only reads.
+
+        Args:
+            policy: a change of policy; grants that were decided before it are due at once. 0 for none.
+        """
         is_due = _uris.lease_until < now() + self._settings.grant_lasts / 2
+        if policy:
+            is_due = or_(is_due, and_(_uris.lease_until.isnot(None), func.coalesce(_uris.number, 0) < policy))
         is_free = or_(_uris.asked_at.is_(None), _uris.asked_at < now() - _CLAIMED)
         ripe = select(_uris.session, _uris.uri_key, sessions.c.stream).join_from(
             session_uris, sessions, sessions.c.session == _uris.session
@@ -167,11 +177,20 @@ class GrantRepository:
             rows = await connection.execute(claim.returning(session_uris, func.coalesce(is_over, False).label("over")))
             return [_due(row, keys[row.session, row.uri_key]) for row in rows]
 
-    async def extend(self, grant: DueGrant, seconds: float) -> bool:
-        """Extend a lease; return False where the grant was decided anew or ended meanwhile (X56)."""
+    async def extend(self, grant: DueGrant, seconds: float, number: int = 0) -> bool:
+        """Extend a lease; return False where the grant was decided anew or ended meanwhile (X56).
+
+        Args:
+            grant: the grant.
+            seconds: for which it goes on, at most.
+            number: the newest revocation that this decision includes.
+        """
         lease = now() + min(seconds, self._settings.grant_lasts)
         return await self._write(
-            grant, lease_until=_least(lease, _uris.credential_until, _uris.total_until), asked_at=None
+            grant,
+            lease_until=_least(lease, _uris.credential_until, _uris.total_until),
+            asked_at=None,
+            number=case((func.coalesce(_uris.number, 0) < number, number), else_=_uris.number),
         )
 
     async def fence(self, grant: DueGrant) -> bool:

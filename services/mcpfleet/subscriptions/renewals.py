@@ -8,10 +8,15 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
+from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.contracts.grants import GrantsClient, HeldUris, Renewal, RenewGrants
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority
+from mcpfleet.contracts.grants import GrantsClient, GrantsRenewed, HeldUris, RenewGrants
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.store.errors import StoreError
 from mcpfleet.subscriptions.grants import AT_ONCE, DueGrant, GrantRepository
 from mcpfleet.subscriptions.notifications import SessionNotifications
@@ -36,20 +41,27 @@ class GrantRenewals:
     def __init__(
         self,
         grants: GrantRepository,
-        client: GrantsClient,
+        bus: Bus,
         notifications: SessionNotifications,
         settings: SubscriptionsSettings,
         *,
         log: FilteringBoundLogger,
     ) -> None:
         self._grants = grants
-        self._client = client
+        self._bus = bus
+        self._client = GrantsClient(bus)
         self._notifications = notifications
         self._pause = min(_LONGEST, settings.grant_lasts / _ROUNDS)
         self._log = log
+        self._policy = 0
+        """The newest change of policy that was heard."""
+        self._applied = 0
+        """All grants that were decided before this change of policy have been asked about again."""
+        self._has_news = AutoResetEvent()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Renew until cancelled. A store that is away is asked again; leases end meanwhile by themselves."""
+        await self._bus.subscribe(AUTHORITY_SUBJECT, self._on_hint)
         task_status.started()
         while True:
             try:
@@ -58,11 +70,26 @@ class GrantRenewals:
                 count = 0
                 self._log.debug("grants not renewed", error=str(error))
             if count < AT_ONCE:
-                await anyio.sleep(self._pause)
+                await self._has_news.wait(self._pause)
+
+    def _on_hint(self, message: Incoming) -> None:
+        """Hear of a change of policy, after which every grant is asked about again at once (X52)."""
+        try:
+            hint = Authority.model_validate_json(message.body)
+        except ValidationError:
+            self._log.warning("malformed hint", subject=message.subject)
+            return
+        newest = max((each.number for each in hint.revocations if each.kind == "policy"), default=0)
+        if newest > self._policy:
+            self._policy = newest
+            self._has_news.set()
 
     async def renew_due(self) -> int:
         """Renew the grants that are due, as one round; return their number."""
-        due = await self._grants.due()
+        policy = self._policy
+        due = await self._grants.due(policy if policy > self._applied else 0)
+        if not due:
+            self._applied = policy
         over = [grant for grant in due if grant.is_over]
         for grant in over:
             await self._retire(grant, "it is over")
@@ -81,7 +108,7 @@ class GrantRenewals:
                 self._notifications.changed(grant.session)
         self._log.warning("grants fenced", grants=len(left), why="authorization does not answer")
 
-    async def _ask(self, due: Sequence[DueGrant]) -> Sequence[Renewal]:
+    async def _ask(self, due: Sequence[DueGrant]) -> GrantsRenewed:
         """Ask authorization about grants together; return no answers where it gives none in time."""
         question = RenewGrants(holders=tuple(HeldUris(holder=each.holder, uris=(each.uri,)) for each in due))
         try:
@@ -89,18 +116,18 @@ class GrantRenewals:
                 return await self._client.renew(question)
         except (BusError, TimeoutError) as error:
             self._log.debug("renewal not answered", grants=len(due), error=str(error))
-            return ()
+            return GrantsRenewed(renewals=())
 
-    async def _write(self, due: Sequence[DueGrant], answers: Sequence[Renewal]) -> list[DueGrant]:
+    async def _write(self, due: Sequence[DueGrant], answers: GrantsRenewed) -> list[DueGrant]:
         """Extend grants or retire their sessions, by the answers; return the grants that have no answer."""
         left: list[DueGrant] = []
         told: set[str] = set()
-        for grant, answer in zip_longest(due, answers[: len(due)]):
+        for grant, answer in zip_longest(due, answers.renewals[: len(due)]):
             if answer is None or answer.undecided:
                 left.append(grant)
             elif not answer.allowed:
                 await self._retire(grant, "it was denied")
-            elif await self._grants.extend(grant, answer.lasts) and grant.has_stream:
+            elif await self._grants.extend(grant, answer.lasts, answers.number) and grant.has_stream:
                 told.add(grant.session)
         self._notifications.all_changed(told)
         return left

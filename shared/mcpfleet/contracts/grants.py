@@ -53,6 +53,8 @@ class UriGrant(Message):
     """Seconds that its lease still holds, negative for a lapsed one; None without a lease, as in the former release."""
     dirty: int = 0
     """Not 0 where the URI may have changed without a full notification: the number of the change (X59)."""
+    number: int | None = None
+    """The newest revocation, or change of policy, that its last decision included; None in the former release."""
 
 
 class HeldUris(Message):
@@ -83,6 +85,8 @@ class GrantsRenewed(Message):
     """The answers, in the order of the holders."""
 
     renewals: tuple[Renewal, ...]
+    number: int = 0
+    """The newest revocation, or change of policy, that they include."""
 
 
 RENEW = Rpc("authorization.renew", RenewGrants, GrantsRenewed, asked_by="subscriptions", repeat=True)
@@ -95,6 +99,6 @@ class GrantsClient:
         self._bus = bus
         self._timeout = timeout
 
-    async def renew(self, question: RenewGrants) -> tuple[Renewal, ...]:
+    async def renew(self, question: RenewGrants) -> GrantsRenewed:
         """Return the answer about each holder."""
-        return (await ask(self._bus, RENEW, question, timeout=self._timeout)).renewals
+        return await ask(self._bus, RENEW, question, timeout=self._timeout)

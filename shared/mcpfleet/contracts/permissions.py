@@ -40,7 +40,7 @@ TABLE: Final = (
     Row("authorization.visible", ("edge",), ("authorization",)),
     Row("authorization.judge", ("edge",), ("authorization",)),
     Row("authorization.revoke", ("operator",), ("authorization",)),
-    Row("hint.authority", ("authorization",), ("edge",)),
+    Row("hint.authority", ("authorization",), ("edge", "subscriptions")),
     Row("catalog.snapshot", ("edge",), ("catalog",)),
     Row("catalog.file.put.{pool}", (POOL,), ("catalog",)),
     Row("catalog.file.get", ("edge",), ("catalog",)),

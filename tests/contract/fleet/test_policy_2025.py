@@ -13,6 +13,7 @@ from tests.contract.fleet.accounts_app import ANN, BOB
 from tests.contract.fleet.listener import changed
 from tests.contract.fleet.policy_app import fleet, policy
 from tests.contract.fleet.sessions_app import BOOK, asking
+from tests.contract.fleet.test_policy import revoke_policy
 from tests.contract.fleet.test_session_streams import listed
 from tests.contract.fleet.visitor import Visitors, Watching
 from tests.kit.waiting import until
@@ -134,3 +135,32 @@ async def test_a_right_is_fenced_while_the_policy_gives_no_answer_and_goes_on_af
             assert not running.lines("session retired")
             policy._listen = lambda _, wanted: Allow(wanted, 60)
             await until(lambda: watching.uris() == [BOOK], within=10)
+
+
+@pytest.mark.rule("X52", "X57")
+async def test_after_a_changed_policy_a_session_hears_of_a_uri_once_listen_has_allowed_it_again() -> None:
+    """The rights last a minute: it is the change of policy that has them decided anew."""
+    gate = anyio.Event()
+
+    async def wait(caller: Any, wanted: Any) -> Any:
+        await gate.wait()
+        return Allow(wanted, 60) if caller.subject == "bob" else None
+
+    async with fleet(asking(), edges=2) as running, Visitors(running) as visitors:
+        anns, bobs = await visitors.one(token=ANN), await visitors.one(token=BOB)
+        for visitor in (anns, bobs):
+            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}))["result"] == {}
+        async with anns.watching(0) as hers, bobs.watching(1) as his:
+            policy._listen = wait
+            await revoke_policy(running)
+            await until(lambda: policy._judged[-1][1] == "listen")
+            await bobs.call("place_hold", {"book": 1})
+            await bobs.ask("ping", edge=1)
+            assert (hers.uris(), his.uris()) == ([], []), "nothing passes before the answer"
+            gate.set()
+            await until(lambda: his.uris() == [BOOK])
+            await until(lambda: hers.is_over)
+            assert hers.uris() == []
+        with anyio.fail_after(10):
+            while await anns.ask("ping") != 404:
+                pass

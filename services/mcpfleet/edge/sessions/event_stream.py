@@ -43,6 +43,7 @@ class SessionStream(Stream):
         "_given_up",
         "_leases",
         "_noted",
+        "_numbers",
         "_reporting",
         "_unheard",
         "_waits_for_lease",
@@ -52,6 +53,7 @@ class SessionStream(Stream):
         "name",
         "on_lapse",
         "on_news",
+        "policy",
         "ref",
     )  # fmt: skip
 
@@ -89,6 +91,10 @@ class SessionStream(Stream):
         """Called once there is news for the session."""
         self.on_lapse: Callable[[], None] = _nothing
         """Called where a URI has changed whose lease has lapsed here."""
+        self.policy: Callable[[], int] = _none_yet
+        """Returns the newest change of policy: a URI that was decided before it waits for another decision (X52)."""
+        self._numbers: dict[str, int] = {}
+        """The newest change of policy that the decision about each URI includes."""
         self._bits: dict[str, int] = {}
         """The URIs whose changes are marked in the session, and the numbers of these changes."""
         self._leases: dict[str, float] = {}
@@ -141,7 +147,9 @@ class SessionStream(Stream):
             super().offer(key, notice)
 
     def _has_lapsed(self, uri: str) -> bool:
-        return time.monotonic() >= self._leases.get(uri, math.inf)
+        if time.monotonic() >= self._leases.get(uri, math.inf):
+            return True
+        return self._numbers.get(uri, math.inf) < self.policy()
 
     def see(self, view: View) -> None:
         """Take the caller's newest view; a muted stream compares lists when its turn comes."""
@@ -167,6 +175,7 @@ class SessionStream(Stream):
         """Take the leases of a session's URIs, and return the URIs of which a change waits to be sent."""
         now = time.monotonic()
         self._leases = {grant.uri: now + grant.lasts for grant in session.grants if grant.lasts is not None}
+        self._numbers = {grant.uri: grant.number for grant in session.grants if grant.number is not None}
         marked = {grant.uri: grant.dirty for grant in session.grants if grant.dirty}
         fresh = [uri for uri, number in marked.items() if self._reporting.get(uri) != number]
         self._bits = {uri: marked[uri] for uri in fresh}
@@ -276,3 +285,7 @@ def _was_told(digest: str | None) -> bool:
 
 def _nothing() -> None:
     pass
+
+
+def _none_yet() -> int:
+    return 0

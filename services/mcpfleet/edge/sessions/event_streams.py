@@ -246,6 +246,7 @@ class SessionStreams:
             bounds=self._listen.bounds(),
         )
         stream.on_news = partial(self._report_soon, ref.key)
+        stream.policy = self._leases.newest_policy
         stream.on_lapse = partial(self._read_soon, ref.key)
         return stream
 

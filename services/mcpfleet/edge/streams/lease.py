@@ -197,6 +197,10 @@ class StreamLeases:
         judged = await self._authority.judge(exchange.endpoint, verdict.principal, judging, wanted)
         return judged or Judged(judging, Filter(), 0.0, time.monotonic(), self._admission.policy_number)
 
+    def newest_policy(self) -> int:
+        """Return the number of the newest change of policy that this edge has heard of."""
+        return self._admission.policy_number
+
     def check_scopes(self, exchange: Exchange, honoured: Filter) -> None:
         """Check that the caller has the scopes to read its URIs, and to hear of own keys (D10). An unknown URI needs
         none.
