@@ -8,15 +8,19 @@ from typing import Any
 from structlog.testing import LogCapture
 
 from mcpfleet.process.observers import Observers
+from mcpfleet.process.shutdown import Departure
 from mcpfleet.telemetry.instruments import ProcessInstruments
 from mcpfleet.telemetry.metrics import Counter, Metrics
 from tests.kit.logs import captured
 
 
-def observers(log: LogCapture | None = None, dropped: Counter | None = None) -> Observers:
+def observers(
+    log: LogCapture | None = None, dropped: Counter | None = None, departure: Departure | None = None
+) -> Observers:
     """Observers without functions."""
     counter = dropped if dropped is not None else ProcessInstruments(Metrics()).observer_drops
-    return Observers("test", "p1", captured(log if log is not None else LogCapture()), counter)
+    written = captured(log if log is not None else LogCapture())
+    return Observers("test", "p1", written, counter, departure=departure)
 
 
 class Told:

@@ -23,12 +23,15 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.events import Event, ProcessBegan, ProcessEnded
+from mcpfleet.process.shutdown import OBSERVERS, Departure
 from mcpfleet.telemetry.metrics import Counter
 
 WAITING: Final = 1_024
 """Events that wait for one observer."""
 CALL_WITHIN: Final = 5.0
 """Seconds for one call of an observer."""
+_GATHERS: Final = 0.01
+"""Seconds for which a woken observer lets further events come: its thread takes the interpreter from the process."""
 _LOOKS: Final = 0.02
 """Seconds between two looks at whether observers have heard the last events."""
 
@@ -43,16 +46,13 @@ class _Observer(ABC):
         self.name = str(getattr(function, "__qualname__", type(function).__qualname__))
         self._function = function
         self._log = log
-        self._dropped = dropped
+        self._drops = 0
+        self._lock = threading.Lock()
+        dropped.observe(lambda: self._drops, self.name)
         self._waiting: deque[Event] = deque()
         self._is_busy = False
         self._is_over = False
         self._thread: threading.Thread | None = None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another event may wait."""
-        return len(self._waiting) < WAITING
 
     @property
     def is_idle(self) -> bool:
@@ -67,13 +67,19 @@ class _Observer(ABC):
             self._thread.start()
         self._wake()
 
-    def drop(self, count: int = 1) -> None:
-        """Count events that it will not hear."""
-        self._dropped.add(count, self.name)
+    def drops(self) -> bool:
+        """Return whether no other event may wait, and count one that it will not hear then; on any thread."""
+        if len(self._waiting) < WAITING:
+            return False
+        with self._lock:
+            self._drops += 1
+        return True
 
     def end(self) -> int:
         """Tell it nothing more; return how many events it has not heard to the end."""
         missed = len(self._waiting) + self._is_busy
+        with self._lock:
+            self._drops += missed
         self._waiting.clear()
         self._is_over = True
         if self._thread is not None:
@@ -118,6 +124,8 @@ class _PlainObserver(_Observer):
     def _work(self) -> None:
         while not self._is_over:
             self._news.wait()
+            if not self._is_over:
+                time.sleep(_GATHERS)
             self._news.clear()
             while (event := self._next()) is not None:
                 began = time.monotonic()
@@ -153,6 +161,8 @@ class _AsyncObserver(_Observer):
         self._news.set()  # for what came before
         while not self._is_over:
             await self._news.wait()
+            if not self._is_over:
+                await asyncio.sleep(_GATHERS)
             self._news.clear()
             self._is_woken = False
             while (event := self._next()) is not None:
@@ -174,8 +184,17 @@ class Observers:
         log: hears of observers that fail.
     """
 
-    def __init__(self, service: str, process: str, log: FilteringBoundLogger, dropped: Counter) -> None:
+    def __init__(
+        self,
+        service: str,
+        process: str,
+        log: FilteringBoundLogger,
+        dropped: Counter,
+        *,
+        departure: Departure | None = None,
+    ) -> None:
         self.is_on = False
+        self._departure = departure
         self._about = service, process
         self.log = log
         self._dropped = dropped
@@ -189,6 +208,8 @@ class Observers:
             observer = kind(function, self.log, self._dropped)
             self._observers.append(observer)
             self.is_on = True
+            if self._departure is not None:
+                self._departure.expect(OBSERVERS)
             if self._begun is not None:
                 observer.offer(self._begun)
 
@@ -201,8 +222,7 @@ class Observers:
         """
         event: Event | None = None
         for observer in self._observers:
-            if not observer.has_room:
-                observer.drop()
+            if observer.drops():
                 continue
             if event is None:
                 event = make(*self._about, *fields)
@@ -238,10 +258,11 @@ class Observers:
         with anyio.move_on_after(CALL_WITHIN):
             while not all(each.is_idle for each in self._observers):  # noqa: ASYNC110  # other threads say nothing here
                 await anyio.sleep(_LOOKS)
-        for each in self._observers:
-            if missed := each.end():
-                each.drop(missed)
-                self.log.warning("observer missed the end", observer=each.name, events=missed)
+        missed = {each.name: count for each in self._observers if (count := each.end())}
+        for name, count in missed.items():
+            self.log.warning("observer missed the end", observer=name, events=count)
+        if self._departure is not None and not missed:
+            self._departure.prove(OBSERVERS)
 
 
 def observer_named(target: str) -> tuple[Observe, ...]:

@@ -86,7 +86,7 @@ class Process(Generic[S]):
         self.departure = Departure(name, self.id)
         self.pages = pages if pages is not None else Pages()
         dropped = ProcessInstruments(self.telemetry.metrics).observer_drops
-        self.observers = Observers(name, self.id, self.log, dropped)
+        self.observers = Observers(name, self.id, self.log, dropped, departure=self.departure)
 
 
 @dataclass(frozen=True, slots=True)

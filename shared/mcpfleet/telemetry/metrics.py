@@ -77,6 +77,19 @@ class Counter:
         self._lock = threading.Lock()
         # Zero from the start for a single series: a rate needs the value before the first event.
         self._values: dict[Labels, float] = {} if about.labels else {(): 0}
+        self._readers: list[tuple[Labels, Callable[[], float]]] = []
+
+    def observe(self, read: Callable[[], float], *labels: str) -> None:
+        """Add what a function returns, which never falls, whenever the values are read."""
+        with self._lock:
+            self._readers.append((_admitted(self.about, labels, len(self._values) + len(self._readers)), read))
+
+    def let_go(self) -> None:
+        """Read no function any more; what they returned stays."""
+        with self._lock:
+            for labels, read in self._readers:
+                self._values[labels] = self._values.get(labels, 0) + read()
+            self._readers.clear()
 
     def add(self, amount: float, *labels: str) -> None:
         """Add an amount; the labels' values stand in the order of their names."""
@@ -90,8 +103,10 @@ class Counter:
     def read(self) -> Family:
         """Return the values now."""
         with self._lock:
-            points = tuple(Point(labels, value) for labels, value in self._values.items())
-        return _family(self.about, "counter", points)
+            values = dict(self._values)
+            for labels, read in self._readers:
+                values[labels] = values.get(labels, 0) + read()
+        return _family(self.about, "counter", tuple(Point(labels, value) for labels, value in values.items()))
 
 
 class Gauge:
@@ -214,7 +229,7 @@ class Metrics:
     def let_go(self) -> None:
         """Hold nothing of the service, which has ended."""
         for instrument in self._instruments.values():
-            if isinstance(instrument, Gauge):
+            if not isinstance(instrument, Histogram):
                 instrument.let_go()
 
     def counter(self, name: str, text: str, unit: Unit = "", labels: Labels = ()) -> Counter:

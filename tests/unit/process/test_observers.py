@@ -15,8 +15,10 @@ from mcpfleet.process import events
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.events import RequestBegan, SnapshotChanged
 from mcpfleet.process.observers import WAITING, Observers, observer_named
+from mcpfleet.process.shutdown import OBSERVERS, Departure
 from mcpfleet.telemetry.instruments import ProcessInstruments
 from mcpfleet.telemetry.metrics import Metrics
+from tests.kit.logs import captured
 from tests.kit.observing import Told, observers
 from tests.kit.waiting import until
 
@@ -151,6 +153,24 @@ async def test_the_end_of_a_process_is_heard_and_one_that_blocks_holds_it_up_for
     assert time.monotonic() - began < 5
     assert [(line["event"], line["events"]) for line in log.entries] == [("observer missed the end", 2)]
     blocked.released.set()
+
+
+@pytest.mark.rule("X72")
+async def test_who_missed_the_end_leaves_the_record_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpfleet.process.observers.CALL_WITHIN", 0.1)
+    kept, missed, none = (Departure("edge", "p1") for _ in range(3))
+    held = Told()
+    for departure, functions in ((kept, [Told()]), (missed, [held]), (none, [])):
+        those = observers(departure=departure)
+        if functions == [held]:
+            held.released.clear()
+        async with those.during(""):
+            those.add(functions)
+    held.released.set()
+    log = captured(LogCapture())
+    found = [each.record("SIGTERM", log) for each in (kept, missed, none)]
+    assert [each.unproven for each in found] == [(), (OBSERVERS,), ()]
+    assert [each.complete for each in found] == [True, False, True]
 
 
 async def fail_during(those: Observers, function: Told) -> None:
