@@ -21,9 +21,13 @@ TARGET ?= examples/library.py
 PORT ?= 8000
 SITE ?= build/site
 PIP := -m pip --disable-pip-version-check
+# FastMCP's releases that tests and benchmarks speak with, each in an environment of its own.
+FASTMCP := tests/fleet/fastmcp/requirements.lock tests/benchmarks/fastmcp/requirements.lock
+# Tests start hundreds of processes: each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install check test lint types unit vectors rules fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
+.PHONY: help dev install environments prepared check test lint types unit vectors rules fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -32,10 +36,12 @@ help:
 	@echo "make site   the documentation as a site, in $(SITE)"
 	@echo "make system tests with nginx, HAProxy and Caddy, which must be installed"
 
-# What `dev` needs, and no more, so that a first call is a minute away.
-$(VENV)/.run: requirements.lock
+$(RUN)/python:
 	@echo "1 of 3: a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+
+# What `dev` needs, and no more, so that a first call is a minute away.
+$(VENV)/.run: requirements.lock | $(RUN)/python
 	@echo "2 of 3: the packages that a fleet needs; the first time takes about a minute"
 	@$(RUN)/python $(PIP) install --require-hashes -r requirements.lock
 	@echo "3 of 3: mcpfleet itself, from this folder"
@@ -45,13 +51,14 @@ $(VENV)/.run: requirements.lock
 $(VENV)/.test: requirements-test.lock $(VENV)/.run
 	@echo "the packages that only checks and tests need; the first time takes about a minute"
 	@$(RUN)/python $(PIP) install --require-hashes -r requirements-test.lock
+	@$(RUN)/python -m compileall -q -j 0 services shared
 	@touch $@
 
 # A site's generator is in an environment of its own: nothing that runs needs it.
-$(SITE_VENV)/.site: requirements-site.lock
+$(SITE_VENV)/.site: requirements-site.lock | $(RUN)/python
 	@echo "the packages that build the site, in $(SITE_VENV)"
-	@$(PYTHON) -m venv $(SITE_VENV)
-	@$(SITE_VENV)/bin/python $(PIP) install --require-hashes -r requirements-site.lock
+	@$(RUN)/python -m venv --without-pip $(SITE_VENV)
+	@$(RUN)/python $(PIP) --python $(SITE_VENV)/bin/python install --quiet --no-compile --require-hashes -r requirements-site.lock
 	@touch $@
 
 dev: $(VENV)/.run
@@ -59,9 +66,17 @@ dev: $(VENV)/.run
 
 install: $(VENV)/.test
 
+# The environments beside our own; tests make them where they are not there yet.
+environments: $(SITE_VENV)/.site | $(RUN)/python
+	$(RUN)/python -m tests.kit.venv $(FASTMCP)
+
+# An installation keeps one core busy, so two run side by side.
+prepared:
+	@$(MAKE) --no-print-directory --jobs 2 install environments
+
 check: lint types unit
 
-test: lint types unit vectors contract processes
+test: prepared lint types unit vectors contract processes
 	$(SHOWN) --whole
 
 lint: $(VENV)/.test

