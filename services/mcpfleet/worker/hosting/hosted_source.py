@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +16,8 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.app.context import Context
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.errors import leaves
-from mcpfleet.sources.source import Command, Source
+from mcpfleet.sources.source import Command, Object, Source
+from mcpfleet.worker.hosting import object_server
 from mcpfleet.worker.hosting.child import Reaping
 from mcpfleet.worker.hosting.connection import SourceConnection, SourceFailed, SourceLink
 from mcpfleet.worker.hosting.handler import HostedHandler
@@ -220,9 +222,8 @@ class HostedSource:
         return SourceConnection(self.source, self._open, self, self._era)
 
     def _open(self) -> AbstractAsyncContextManager[SourceLink]:
-        way = self.source.way
-        assert isinstance(way, Command)
-        return stdio_link(self.source, way, self._reaping, on_noise=self._hear_noise, on_error=self._output.info)
+        command = command_of(self.source)
+        return stdio_link(self.source, command, self._reaping, on_noise=self._hear_noise, on_error=self._output.info)
 
     # -- what it says by itself ---------------------------------------------------------------------------------------
 
@@ -257,3 +258,12 @@ async def held(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
             tasks.cancel_scope.cancel()
     except ExceptionGroup as group:  # each error here is one: the block's own, or that of the connection
         raise leaves(group)[0] from None
+
+
+def command_of(source: Source) -> Command:
+    """Return the command of a source: its own, or the one that serves its object in a child."""
+    way = source.way
+    if isinstance(way, Object):
+        return Command(words=(way.python or sys.executable, object_server.__file__, way.target), env=way.env)
+    assert isinstance(way, Command)
+    return way

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process
-from mcpfleet.sources.source import Command, Isolation, Source
+from mcpfleet.sources.source import Command, Isolation, Object, Source
 from mcpfleet.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ def check_built(source: Source) -> None:
         ConfigurationError: the sentence names the source, the setting and what can be written instead.
     """
     where = f"{source.place}: " if source.place else ""
-    if not isinstance(source.way, Command):
-        kinds = {"url": "a URL", "object": "a Python object", "openapi": "an OpenAPI document"}
+    if not isinstance(source.way, Command | Object):
+        kinds = {"url": "a URL", "openapi": "an OpenAPI document"}
         raise ConfigurationError(
-            f"{where}the source {source.name!r} is {kinds[source.way.kind]}, and workers serve only commands yet"
+            f"{where}the source {source.name!r} is {kinds[source.way.kind]}, and workers serve only commands and "
+            "Python objects yet"
         )
-    if source.isolation not in _BUILT:
+    if source.isolation not in _BUILT and not (isinstance(source.way, Object) and source.isolation is None):
         what = "has no isolation" if source.isolation is None else f"has the isolation {source.isolation!r}"
         raise ConfigurationError(
             f"{where}the source {source.name!r} {what}, and workers know only 'shared' and 'call' yet: "
