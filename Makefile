@@ -146,7 +146,7 @@ lock:
 	  --output-file requirements-test.lock
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --group site --output-file requirements-site.lock
-	for folder in tests/benchmarks/fastmcp tests/fleet/fastmcp; do \
+	for folder in tests/benchmarks/fastmcp tests/fleet/fastmcp tests/fleet/servers; do \
 	  $(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	    --no-header --quiet --no-strip-extras $$folder/requirements.in --output-file $$folder/requirements.lock \
 	    || exit 1; \

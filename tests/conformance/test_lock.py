@@ -9,6 +9,7 @@ import pytest
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "benchmarks" / "typescript"
+SERVERS = HERE.parent / "fleet" / "servers"
 BROWSER = HERE.parent / "fleet" / "browser"
 SUITE = "@modelcontextprotocol/conformance"
 
@@ -28,7 +29,14 @@ def test_the_benchmark_is_beside_one_release_of_the_server() -> None:
     assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("project", [HERE, SERVER, BROWSER], ids=["suite", "server", "browser"])
+def test_the_servers_that_a_fleet_serves_are_of_one_release() -> None:
+    """The package names one version of each, and the lock has them."""
+    wanted = json.loads((SERVERS / "package.json").read_text())["dependencies"]
+    locked = json.loads((SERVERS / "package-lock.json").read_text())["packages"]
+    assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("project", [HERE, SERVER, SERVERS, BROWSER], ids=["suite", "server", "servers", "browser"])
 def test_the_lock_checks_contents_and_names_no_registry(project: Path) -> None:
     """Each package has its digest, and comes from whichever registry a machine uses."""
     packages = json.loads((project / "package-lock.json").read_text())["packages"]

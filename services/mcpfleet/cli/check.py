@@ -23,7 +23,7 @@ _STARTS_WITHIN: Final = 60.0
 _GRACE: Final = 3.0
 """Seconds beyond its limit that an import may take to notice it; code outside of Python never does."""
 _CHUNK: Final = 64 * 1024
-_SHOWN: Final[dict[DeclaredKind, str]] = {
+SHOWN_KINDS: Final[dict[DeclaredKind, str]] = {
     "tool": "tools", "prompt": "prompts", "resource": "resources", "template": "templates",
     "method": "methods",
 }  # fmt: skip
@@ -113,7 +113,7 @@ def lines(report: ImportReport) -> list[str]:
     if report.mistake is not None:
         return []
     shown = [printable(f"{report.name} {report.version} ({report.target})")]
-    for kind, several in _SHOWN.items():
+    for kind, several in SHOWN_KINDS.items():
         entries = [(signature(each), _about(each)) for each in report.of(kind)]
         if entries:
             shown.append(f"{several}:")
@@ -147,7 +147,7 @@ def _document(report: ImportReport) -> dict[str, Any]:
     document: dict[str, Any] = {
         "target": report.target, "ok": report.mistake is None, "name": report.name, "version": report.version,
     }  # fmt: skip
-    for kind, several in _SHOWN.items():
+    for kind, several in SHOWN_KINDS.items():
         document[several] = [
             {"signature": signature(each), "file": each.file, "line": each.line, **each.wire}
             for each in report.of(kind)

@@ -15,6 +15,7 @@ from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.dev_screen import say, say_ready
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, StartFailed, running
+from mcpfleet.cli.signatures import printable
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.names import MISCONFIGURED
@@ -26,6 +27,8 @@ _LONGEST_PAUSE: Final = 10.0
 """Seconds before it restarts at the latest."""
 _STABLE_AFTER: Final = 30.0
 """Seconds that a process must run before its pauses begin anew."""
+_LISTED_WITHIN: Final = 120.0
+"""Seconds in which MCP servers should have been started and listed."""
 _LAST_PORT: Final = 65_535
 LOCALHOST: Final = "127.0.0.1"
 _CONSOLE_BESIDE: Final = 1_000
@@ -56,6 +59,8 @@ class Development:
         Raises:
             ConfigurationError: a process could not start, or the application cannot be imported.
         """
+        for command in () if self._plan.first is None else self._plan.first.report.runs:
+            say(f"runs     {printable(command)}", "cyan")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_signals)
             with self._work:
@@ -64,6 +69,7 @@ class Development:
                     _note(fleet) if self._note else nullcontext(),
                     anyio.create_task_group() as beside,
                 ):
+                    await _listed(fleet)
                     say_ready(fleet.urls, fleet.edges[0].console, fleet.report_of(fleet.workers[0]))
                     if fleet.nats is not None:
                         beside.start_soon(self._keep_nats, fleet.nats)
@@ -143,6 +149,20 @@ class Development:
                     self._work.cancel()
                 elif self._fleet is not None:
                     await self._fleet.kill()
+
+
+async def _listed(fleet: FleetProcesses) -> None:
+    """Wait until the first worker has listed the MCP servers that it starts; an application is listed already."""
+    report = fleet.report_of(fleet.workers[0])
+    if report is None or not report.runs:
+        return
+    with anyio.move_on_after(_LISTED_WITHIN) as patience:
+        is_ready = False
+        while not is_ready:
+            is_ready = await fleet.workers[0].wait_ready()
+            await anyio.sleep(0 if is_ready else _FIRST_PAUSE)  # it is started again
+    if patience.cancelled_caught:
+        say(f"the worker is not ready after {_LISTED_WITHIN:g} s: the lines above say what it waits for", "yellow")
 
 
 def check_ports(first: int, number: int, host: str = LOCALHOST) -> None:

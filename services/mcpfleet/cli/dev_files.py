@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ class SourceFiles:
         self._names: set[str] = set()
         self._has_changed = anyio.Event()
         self._watched: set[Path] = set()
+        self._configuration: set[Path] = set()
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -37,11 +38,15 @@ class SourceFiles:
         """Watch the folders of these modules too, and the packages in them; callable while it runs.
 
         Args:
-            files: the modules' files.
+            files: the modules' files, and files of configuration, of which each is watched alone.
             since: Unix time; a file that has changed after it, before it is watched, has changed.
         """
-        roots = {Path(file).parent for file in files}
-        self._watch({folder for root in roots for folder in source_folders(root)}, since)
+        paths = {Path(file) for file in files}
+        configuration = {path for path in paths if path.suffix != ".py"}
+        self._configuration |= configuration
+        roots = {path.parent for path in paths - configuration}
+        folders = {folder for root in roots for folder in source_folders(root)}
+        self._watch(folders | {path.parent for path in configuration}, since)
 
     async def wait(self) -> None:
         """Wait until a file has changed since the last answer of `changed`."""
@@ -64,17 +69,20 @@ class SourceFiles:
     async def _look_back(self, folders: set[Path], since: float) -> None:
         """Tell of files that changed before their folder was watched."""
         for folder in folders:
-            self._tell({file.name for file in folder.glob("*.py") if _modified(file) > since})
+            files = [*folder.glob("*.py"), *(each for each in self._configuration if each.parent == folder)]
+            self._tell({file.name for file in files if _modified(file) > since})
 
     async def _hear(self, folders: set[Path]) -> None:
         """Hear changes in some folders. Each set of folders takes a thread, and is not watched below itself."""
-        watch = awatch(*folders, watch_filter=_SourceFilter(), step=_QUIET, debounce=_LATEST, recursive=False)
+        watch = awatch(
+            *folders, watch_filter=_SourceFilter(self._configuration), step=_QUIET, debounce=_LATEST, recursive=False
+        )
         async for changes in watch:
             for _, path in changes:
                 self._take(Path(path))
 
     def _take(self, path: Path) -> None:
-        if path.suffix == ".py":
+        if path.suffix == ".py" or path in self._configuration:
             self._tell({path.name})
         elif path.is_dir():  # a package that is made now
             self._watch(set(source_folders(path)), 0.0)
@@ -94,10 +102,19 @@ def _modified(file: Path) -> float:
 
 
 class _SourceFilter(DefaultFilter):
-    """Lets Python files through, and folders that are made."""
+    """Lets Python files through, files of configuration, and folders that are made."""
+
+    def __init__(self, configuration: Collection[Path]) -> None:
+        """Let these files through too; the collection may grow."""
+        super().__init__()
+        self._configuration = configuration
 
     def __call__(self, change: Change, path: str) -> bool:
-        is_source = path.endswith(".py") or (change is Change.added and Path(path).is_dir())
+        is_source = (
+            path.endswith(".py")
+            or Path(path) in self._configuration
+            or (change is Change.added and Path(path).is_dir())
+        )
         return is_source and super().__call__(change, path)
 
 

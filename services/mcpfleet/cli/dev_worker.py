@@ -11,14 +11,17 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcpfleet.app import App
 from mcpfleet.app.ui import allow_localhost
 from mcpfleet.cli.first_worker import WITHIN
-from mcpfleet.cli.import_report import ImportReport
+from mcpfleet.cli.import_report import ImportReport, write
 from mcpfleet.cli.inspection import inspect
+from mcpfleet.cli.sources import source_target
 from mcpfleet.process.names import MISCONFIGURED
 
 if TYPE_CHECKING:  # a first worker reports before it imports these
@@ -60,6 +63,19 @@ async def _inspect(target: str, within: float | None) -> tuple[ImportReport, App
     return inspect(target, within)
 
 
+def _read(target: str, within: float | None) -> tuple[ImportReport, Callable[[], int] | None]:
+    """Import the application, or read the configuration of sources; returns what then serves it."""
+    sources = source_target(target)
+    if sources is not None:
+        from mcpfleet.cli.dev_sources import described, serve  # noqa: PLC0415
+
+        report, hosting = described(sources)
+        return report, None if hosting is None else partial(serve, report, hosting)
+    # In a loop, as other workers import it: what such an import may not do, this one may not do either.
+    report, app = asyncio.run(_inspect(target, within))
+    return report, None if app is None else partial(work, app, target)
+
+
 def main() -> int:
     """Run the worker; returns its exit code."""
     target, file, *descriptor = sys.argv[1:]
@@ -67,16 +83,13 @@ def main() -> int:
     sys.argv[1:] = []  # the application's own reading of arguments finds none
     if descriptor:
         os.set_inheritable(int(descriptor[0]), False)
-    # In a loop, as other workers import it: what such an import may not do, this one may not do either.
-    report, app = asyncio.run(_inspect(target, WITHIN if descriptor else None))
+    report, serve = _read(target, WITHIN if descriptor else None)
     if descriptor:
         if not wait_for_variables(report, int(descriptor[0])):
             return MISCONFIGURED
     else:
-        made = Path(file).with_suffix(".new")
-        made.write_text(report.model_dump_json())
-        made.replace(file)
-    return MISCONFIGURED if app is None else work(app, target)
+        write(report, Path(file))
+    return MISCONFIGURED if serve is None else serve()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from mcpfleet.cli.app_pool import SETTING, pool_of
 from mcpfleet.cli.child import OF_SERVICES, Child, Launch, execute, inherited
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.first_worker import FirstWorker
-from mcpfleet.cli.import_report import ImportReport
+from mcpfleet.cli.import_report import REPORT, ImportReport
 from mcpfleet.cli.services import STORED
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
@@ -260,7 +260,8 @@ class FleetProcesses:
         if self.plan.first is not None:
             report = self._directory / f"import-{len(self._reports)}.json"
             command = ["mcpfleet.cli.dev_worker", target, str(report)]
-        child = self._child(f"worker {number + 1}", command, pool_user(self.pool), {SETTING: self.pool})
+        own = {SETTING: self.pool} | ({} if report is None else {REPORT: str(report)})
+        child = self._child(f"worker {number + 1}", command, pool_user(self.pool), own)
         if report is not None:
             self._reports[child] = report
         return child

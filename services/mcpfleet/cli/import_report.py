@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,6 +11,8 @@ from mcpfleet.contracts.manifest import Kind
 from mcpfleet.process.tracebacks import SourceLine
 
 DeclaredKind: TypeAlias = Kind
+REPORT: Final = "MCPDEV_REPORT"
+"""The variable with the file of a worker's report, which it writes again once it has listed MCP servers."""
 
 
 class _Value(BaseModel):
@@ -69,7 +72,18 @@ class ImportReport(_Value):
     """When the import began, in Unix time."""
     files: tuple[str, ...] = ()
     """The author's own files that the import read, also where it failed."""
+    runs: tuple[str, ...] = ()
+    """The commands of MCP servers that its workers start, without values of variables; empty for an application."""
+    endpoints: str | None = None
+    """MCPFLEET_ENDPOINTS as a configuration of MCP servers has it; None where it has none."""
 
     def of(self, kind: DeclaredKind) -> list[Declared]:
         """The declarations of a kind, in their order."""
         return [each for each in self.declared if each.kind == kind]
+
+
+def write(report: ImportReport, file: Path) -> None:
+    """Write a report to a file; nobody reads half of one."""
+    made = file.with_suffix(".new")
+    made.write_text(report.model_dump_json())
+    made.replace(file)

@@ -22,7 +22,12 @@ def _arguments(context: typer.Context, incomplete: str) -> list[str]:
     return complete_argument(context.params.get("url"), context.params.get("tool"), given, incomplete)
 
 
-Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="The application: path/to/app.py or module:attribute; or one MCP server of a file: fleet.toml:NAME."
+    ),
+]
 Url = Annotated[
     str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.", autocompletion=complete_url)
 ]

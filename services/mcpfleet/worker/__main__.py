@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -23,9 +24,10 @@ from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.process.shutdown import BUS, LEASES, Departure
+from mcpfleet.sources.names import is_source
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.hosting.hosting import Hosting
+from mcpfleet.worker.hosting.hosting import Hosting, hosting_of
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
@@ -48,7 +50,7 @@ async def serve_app(process: Process[WorkerSettings], app: App | Hosting, *, tel
 async def serve_over(
     process: Process[WorkerSettings],
     bus: Bus,
-    app: App | Hosting,
+    app: ServedApp | Hosting,
     pool: str,
     on_ready: Callable[[], None] = lambda: None,
     *,
@@ -195,9 +197,11 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
         on_ready()
 
 
-def _load(target: str) -> App:
+def _load(target: str) -> App | Hosting:
     if not target:
-        raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py or module:attribute")
+        raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py, module:attribute or fleet.toml:NAME")
+    if is_source(target):
+        return hosting_of(target, os.environ)
     try:
         return load(target)
     except Exception as error:

@@ -15,7 +15,7 @@ from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 class WorkerSettings(FileSettings, FetchSettings, ProcessSettings):
     """The settings of a worker."""
 
-    target: str = Field("", description="the application: path/to/app.py or module:attribute")
+    target: str = Field("", description="the application: path/to/app.py or module:attribute; or fleet.toml:NAME")
     pool: str = Field(
         "",
         pattern=rf"^$|{POOL_PATTERN}",

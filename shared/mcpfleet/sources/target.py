@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
 from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.sources.names import FILE, OPENAPI, name_of
 from mcpfleet.sources.reading import Configuration, read_configuration
 from mcpfleet.sources.source import Command, Isolation, OpenApi, Source, Url
-
-_FILE: Final = re.compile(r"(?P<file>.+\.(?:toml|json))(?::(?P<name>[^/:]+))?")
-_OPENAPI: Final = "openapi:"
-_RUNNERS: Final = frozenset({
-    "npx", "bunx", "uvx", "uv", "pipx", "pnpm", "dlx", "node", "bun", "deno", "docker", "podman", "run", "tool", "exec",
-    "env", "sh", "bash",
-})  # fmt: skip
-"""Words of a command that start what comes after them."""
-_PYTHON: Final = re.compile(r"python[0-9.]*")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=(?!=)")
-_VERSION: Final = re.compile(r"(?<=.)[@=:][^/]*$")
-
-
-def is_source(target: str) -> bool:
-    """Return whether a target names sources by its form, and no App."""
-    return _FILE.fullmatch(target) is not None or target.startswith((_OPENAPI, "http://", "https://"))
 
 
 class SourceTarget(BaseModel):
@@ -55,7 +39,7 @@ class SourceTarget(BaseModel):
     @property
     def files(self) -> tuple[str, ...]:
         """The files that it names; those that they include are not among them."""
-        found = map(_FILE.fullmatch, self.targets)
+        found = map(FILE.fullmatch, self.targets)
         return tuple(each["file"] for each in found if each is not None)
 
     def read(self, environment: Mapping[str, str]) -> Configuration:
@@ -94,30 +78,19 @@ class SourceTarget(BaseModel):
         return source.model_copy(update={"isolation": self.isolation})
 
     def _part(self, target: str, environment: Mapping[str, str]) -> Configuration:
-        if target.startswith(_OPENAPI):
-            document = target.removeprefix(_OPENAPI)
+        if target.startswith(OPENAPI):
+            document = target.removeprefix(OPENAPI)
             name = pool_named(PurePath(urlsplit(document).path).stem)
             return Configuration((Source(name=name, way=OpenApi(document=document)),))
         if target.startswith(("http://", "https://")):
             return Configuration((Source(name=pool_named(urlsplit(target).netloc), way=Url(url=target)),))
-        found = _FILE.fullmatch(target)
+        found = FILE.fullmatch(target)
         if found is None:
             raise ConfigurationError(
-                f"{target}: is no file of sources (.toml or .json), URL or {_OPENAPI}FILE, and an App is served alone"
+                f"{target}: is no file of sources (.toml or .json), URL or {OPENAPI}FILE, and an App is served alone"
             )
         only = self.only if found["name"] is None else (found["name"],)
         read = read_configuration(Path(found["file"]), environment, only)
         if found["name"] is None:
             return read
         return replace(read, endpoints={})  # they are the fleet's, not one source's
-
-
-def name_of(command: tuple[str, ...]) -> str:
-    """Return the name of a source that is a command: the package or program that it runs."""
-    for word in command:
-        plain = PurePath(word).name
-        if word.startswith("-") or _ASSIGNMENT.match(word) or plain in _RUNNERS or _PYTHON.fullmatch(plain):
-            continue
-        name = _VERSION.sub("", plain)
-        return pool_named(name.removesuffix(".py").removesuffix(".js"))
-    return pool_named(PurePath(command[0]).name)

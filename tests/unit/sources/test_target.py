@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.sources.names import is_source, name_of
 from mcpfleet.sources.source import Command, OpenApi, Url
-from mcpfleet.sources.target import SourceTarget, is_source, name_of
+from mcpfleet.sources.target import SourceTarget
 
 TWO = '{"mcpServers": {"one": {"command": "x"}, "two": {"url": "https://x/mcp"}}, "mcpfleet": {"endpoints": {"a": {}}}}'
 

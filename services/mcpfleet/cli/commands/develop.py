@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mcpfleet.cli.options import Target
+from mcpfleet.cli.sources import Isolation, Only, Targets, chosen_target, source_target
 from mcpfleet.process.errors import ConfigurationError
 
 
 def dev(  # noqa: PLR0917  # the command line's options are its parameters
-    target: Target,
+    ctx: typer.Context,
+    targets: Targets = None,
     port: Annotated[
         int, typer.Option(help="The first edge's port; the other edges take the next ones. 0 takes free ports.", min=0)
     ] = 8000,
@@ -25,6 +25,8 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
         str | None, typer.Option(help="The URL of a NATS server without users, instead of an embedded one.")
     ] = None,
     host: Annotated[str, typer.Option(help="The address that the edges listen on.")] = "127.0.0.1",
+    only: Only = None,
+    isolation: Isolation = None,
     note: Annotated[bool, typer.Option(hidden=True, help="Let operators' commands of this folder find it.")] = True,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
@@ -35,7 +37,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
     os.environ.setdefault("MCPFLEET_LAME", "0")
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
-    _check_target(target)
+    target = chosen_target(ctx, targets, only, isolation)
 
     async def develop() -> None:
         from mcpfleet.cli.first_worker import importing  # noqa: PLC0415
@@ -48,6 +50,8 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
             _refuse_unknown_names()
             check_ports(port, edges, host)
             await first.hear()
+            if first.report.endpoints is not None:
+                os.environ.setdefault("MCPFLEET_ENDPOINTS", first.report.endpoints)
             own = {"edge 1": {"MCPFLEET_ADMIN_BIND": f"127.0.0.1:{console_port(port)}"}}
             plan = Plan(
                 target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
@@ -59,21 +63,23 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
 
 
 def check(
-    target: Target,
+    ctx: typer.Context,
+    targets: Targets = None,
+    only: Only = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    within: Annotated[float, typer.Option(help="Seconds that the import may take.", min=0.1)] = 60.0,
+    within: Annotated[
+        float, typer.Option(help="Seconds that the import may take, or the start of each server.", min=0.1)
+    ] = 60.0,
 ) -> None:
-    """Check an application, and show what it declares, without starting anything."""
+    """Check an application, or MCP servers that exist: show what clients would see. Nothing is called."""
     from mcpfleet.cli.check import run_check  # noqa: PLC0415
 
+    target = chosen_target(ctx, targets, only)
+    if (sources := source_target(target)) is not None:
+        from mcpfleet.cli.check_sources import check_sources  # noqa: PLC0415
+
+        raise typer.Exit(check_sources(sources, as_json=as_json, within=within))
     raise typer.Exit(run_check(target, as_json=as_json, within=within))
-
-
-def _check_target(target: str) -> None:
-    """Refuse a missing file at once: a worker would say so later."""
-    path = target.partition(":")[0]
-    if path.endswith(".py") and not Path(path).is_file():
-        raise ConfigurationError(f"{path}: the file does not exist")
 
 
 def _refuse_unknown_names() -> None:

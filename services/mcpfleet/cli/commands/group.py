@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 _Markup: TypeAlias = Literal["rich", None]
@@ -51,6 +51,8 @@ COMMANDS: Final = {
     },
 }
 """For each group of `--help`: its commands, each with its module in this folder, and its function or group there."""
+BEHIND: Final = "mcpfleet.behind_dashes"
+"""The member of a context's `meta` that has the words behind `--`."""
 EXIT_CODES: Final = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong option, argument or setting."
 
 
@@ -72,6 +74,15 @@ class GroupedCommands(TyperGroup):
                     for name, command in commands
                 ]
                 formatter.write_dl(rows)
+
+
+class DashedCommand(TyperCommand):
+    """A command that knows which of its words stood behind `--`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note them, and read all words as usual."""
+        ctx.meta[BEHIND] = tuple(args[args.index("--") + 1 :]) if "--" in args else ()
+        return super().parse_args(ctx, args)
 
 
 class _LazyCommands(UserDict[str, Any]):
@@ -99,7 +110,7 @@ class _Place:
             command.name, command.rich_help_panel = name, self._heading
             return command
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP)
-        alone.command(name, rich_help_panel=self._heading)(declared)
+        alone.command(name, cls=DashedCommand, rich_help_panel=self._heading)(declared)
         return get_command(alone)
 
 

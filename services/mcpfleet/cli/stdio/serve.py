@@ -59,10 +59,10 @@ def serve_target(words: Sequence[str], secrets: Secrets) -> int:
     """Run an application as `mcpfleet dev` does, and pass messages between the pipes and it; returns the exit code.
 
     Args:
-        words: the target, and further options of `dev`.
+        words: further options of `dev`, and the target.
         secrets: returns headers for each request.
     """
-    command = [sys.executable, "-m", "mcpfleet.cli", "dev", *words, "--port", "0", "--no-note"]
+    command = [sys.executable, "-m", "mcpfleet.cli", "dev", "--port", "0", "--no-note", *words]
     fleet = Child("dev", command, {**_QUIET, **os.environ, **_BRIEF})
 
     async def where() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,24 @@ class Hosting:
         return Hosted(self.name, self.sources, process)
 
 
+def hosting_of(target: str, environment: Mapping[str, str]) -> Hosting:
+    """Read the one source that a worker's target names, such as `fleet.toml:memory`; its pool has its name.
+
+    Raises:
+        ConfigurationError: the configuration has a mistake, or the target names several sources.
+    """
+    from mcpfleet.sources.target import SourceTarget  # noqa: PLC0415  # workers of an App need none of it
+
+    named = SourceTarget(targets=(target,))
+    sources = named.read(environment).sources
+    if len(sources) > 1:
+        names = ", ".join(source.name for source in sources)
+        raise ConfigurationError(
+            f"{target}: has the sources {names}, and a worker serves one: write {target}:{sources[0].name}"
+        )
+    return Hosting(named.name(sources), sources)
+
+
 def check_built(source: Source) -> None:
     """Refuse what a configuration may say and no worker does yet.
 
@@ -69,3 +88,9 @@ def check_built(source: Source) -> None:
             f"{where}the source {source.name!r} may ask clients for {', '.join(source.asks)}, and no worker passes "
             "questions on yet: write asks = []"
         )
+    for name, tool in source.tools.items():
+        for setting in ("asks", "task", "era"):
+            if getattr(tool, setting):
+                raise ConfigurationError(
+                    f"{where}the source {source.name!r}, tools.{name}.{setting}: no worker does this yet: leave it out"
+                )
