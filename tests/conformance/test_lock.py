@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 SERVER = HERE.parent / "benchmarks" / "typescript"
 SERVERS = HERE.parent / "fleet" / "servers"
 BROWSER = HERE.parent / "fleet" / "browser"
+APPS = HERE.parent / "fleet" / "apps"
 SUITE = "@modelcontextprotocol/conformance"
 
 
@@ -36,7 +37,9 @@ def test_the_servers_that_a_fleet_serves_are_of_one_release() -> None:
     assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("project", [HERE, SERVER, SERVERS, BROWSER], ids=["suite", "server", "servers", "browser"])
+@pytest.mark.parametrize(
+    "project", [HERE, SERVER, SERVERS, BROWSER, APPS], ids=["suite", "server", "servers", "browser", "apps"]
+)
 def test_the_lock_checks_contents_and_names_no_registry(project: Path) -> None:
     """Each package has its digest, and comes from whichever registry a machine uses."""
     packages = json.loads((project / "package-lock.json").read_text())["packages"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from mcp.client.extension import advertise
 
 from mcpfleet.app import App
 from mcpfleet.contracts.apps import APP_TYPE, APPS_EXTENSION
@@ -44,6 +45,26 @@ async def test_every_edge_lists_by_the_clients_capability(tmp_path: Path) -> Non
                     assert called["content"][0]["text"] == "refreshed"
                     called = await answer(http, "tools/call", apps=apps, name="stock")
                     assert called["content"][0]["text"] == str(apps)
+
+
+@pytest.mark.rule("X11", "X12", "X16")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_official_client_shows_documents_if_it_says_so(
+    tmp_path: Path, mode: Literal["auto", "legacy"]
+) -> None:
+    """Both eras, with Apps and without."""
+    async with LocalFleet(shop(tmp_path)) as fleet:
+        async with fleet.client(mode=mode, extensions=[advertise(APPS_EXTENSION, {"mimeTypes": [APP_TYPE]})]) as client:
+            assert client.server_capabilities.extensions == {APPS_EXTENSION: {}}
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert tools["refresh"].meta == {"ui": APP_ONLY}
+            [found] = (await client.read_resource(BOARD)).contents
+            assert (found.mime_type, found.meta) == (APP_TYPE, {"ui": {"prefersBorder": True}})
+            assert (await client.call_tool("stock")).model_dump()["content"][0]["text"] == "True"
+        async with fleet.client(mode=mode) as client:
+            [stock] = (await client.list_tools()).tools
+            assert (stock.name, stock.meta) == ("stock", None)
+            assert (await client.call_tool("stock")).model_dump()["content"][0]["text"] == "False"
 
 
 @pytest.mark.rule("X9", "X18")
