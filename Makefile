@@ -140,9 +140,9 @@ site: $(SITE_VENV)/.site
 lock:
 	$(RUN)/python -m pip install --quiet uv
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --no-header --quiet --extra dev --group build pyproject.toml --output-file requirements.lock
+	  --no-header --quiet --extra dev --extra languages --group build pyproject.toml --output-file requirements.lock
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --no-header --quiet --extra dev --group build --group test pyproject.toml --constraints requirements.lock \
+	  --no-header --quiet --extra dev --extra languages --group build --group test pyproject.toml --constraints requirements.lock \
 	  --output-file requirements-test.lock
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --group site --output-file requirements-site.lock

@@ -13,7 +13,14 @@ from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer
-from mcpfleet.contracts.manifest import DIGEST_LENGTH, OWN_KINDS, Definition, Manifest, digest_of
+from mcpfleet.contracts.manifest import (
+    DIGEST_LENGTH,
+    LARGEST_MESSAGES,
+    OWN_KINDS,
+    Definition,
+    Manifest,
+    digest_of,
+)
 
 _PROCESS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DIGEST: Final = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
@@ -85,6 +92,9 @@ def _check_files(manifest: Manifest, settings: CatalogSettings) -> None:
         raise _broken(f"manifest.files: a file is over {settings.file_limit} bytes (MCPFLEET_FILE_LIMIT)")
     if sum(sizes) > settings.files_limit:
         raise _broken(f"manifest.files: they are over {settings.files_limit} bytes together (MCPFLEET_FILES_LIMIT)")
+    messages = () if manifest.languages is None else manifest.languages.files.values()
+    if any(ref.size > LARGEST_MESSAGES for ref in messages):
+        raise _broken(f"manifest.languages.files: a file is over {LARGEST_MESSAGES} bytes")
 
 
 def _read(kind: type[Read], text: str, where: str) -> Read:

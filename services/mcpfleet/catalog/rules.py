@@ -328,6 +328,7 @@ def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], l
         instructions=endpoint.instructions or (manifest.instructions if manifest else None),
         ttl=ttl,
         partly=partly,
+        languages={each.pool: each.manifest.languages for each in admitted if each.manifest.languages is not None},
         listed=tuple(each for each in listed if each.definition.kind not in OWN_KINDS),
         extensions=tuple(each for each in listed if each.definition.kind in OWN_KINDS),
     )

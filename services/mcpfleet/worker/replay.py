@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from mcpfleet.app import AskError, ClientLacks, Declined, Question
 from mcpfleet.app.input import Suspended, Unleased, Unusable, undeclared
+from mcpfleet.app.localized import SOURCE, Localizer
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.wire.protocol import missing
@@ -27,14 +28,16 @@ class Replay(Unleased):
 
     most = MOST_QUESTIONS
 
-    def __init__(self, declared: Iterable[str], call: CallBody) -> None:
+    def __init__(self, declared: Iterable[str], call: CallBody, texts: Localizer = SOURCE) -> None:
         """Begin a run.
 
         Args:
             declared: what the handler may ask.
             call: has the client's capabilities and answers, which nobody has checked (M51), and its memory: what the
                 run before this one left. The memory is ours, since it was sealed meanwhile.
+            texts: translates what the user reads of questions.
         """
+        self._texts = texts
         self._declared = frozenset(declared)
         self._capabilities = call.capabilities
         self._answers: Mapping[str, Any] = call.answers or {}
@@ -49,6 +52,7 @@ class Replay(Unleased):
     def _continue(self, before: Replay) -> None:
         """Go on from another replay: its keys stay taken, and its answers and steps stay known."""
         self._declared, self._capabilities, self._answers = before._declared, before._capabilities, {}
+        self._texts = before._texts
         self._known, self._steps = before._known, before._steps
         self._ordinals, self._keys, self._open = before._ordinals, before._keys, {}
         self._is_suspended = False
@@ -96,11 +100,13 @@ class Replay(Unleased):
     def frame(self) -> dict[str, Any]:
         """The questions to the client, and the memory for the next run."""
         return {
-            "inputRequests": {
-                key: {"method": question.method, "params": question.params} for key, question in self._open.items()
-            },
+            "inputRequests": {key: self._request(question) for key, question in self._open.items()},
             "memory": self.memory(),
         }
+
+    def _request(self, question: Question[Any]) -> dict[str, Any]:
+        """Return a question as its client reads it."""
+        return {"method": question.method, "params": self._texts.question(question.method, question.params)}
 
     def _next_step(self, name: str, arguments: bytes) -> str:
         """Name a step: the same in every run, as long as equal steps come in the same order."""

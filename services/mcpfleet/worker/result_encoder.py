@@ -33,6 +33,7 @@ from mcpfleet.contracts.call import (
     BAD_PARAMS,
     FAILED,
     LACKING,
+    LOCALIZED,
     NOT_BEGUN,
     NOT_FOUND,
     NOT_RUN,
@@ -211,6 +212,15 @@ class ResultEncoder:
             why = OutputError(f"the error has {len(frame.body)} bytes (MCPFLEET_ERROR_LIMIT)")
             return self.raised(work, handler, why)
         return RunEnd(frame, str(error.code))
+
+
+def localized(end: RunEnd, error: BaseException) -> RunEnd:
+    """Say of an author's error that its text is in the call's language."""
+    frame = end.frame
+    is_authored = isinstance(error, ToolError | ProtocolError) and frame.header in (None, AUTHORED_ERROR)
+    if frame.kind is not FrameKind.ERROR or not is_authored:
+        return end
+    return end._replace(frame=replace(frame, header=f"{frame.header or '1'} {LOCALIZED}"))
 
 
 def given_up(work: Work, kind: Kind) -> Ended:

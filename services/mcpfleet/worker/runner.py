@@ -34,7 +34,7 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.reporters import DroppedLogs, log_reporter, progress_reporter, status_reporter
-from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd
+from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd, localized
 from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.deferral import Deferral
@@ -98,7 +98,7 @@ class _Run:
     once: Reservation | None = None
     """The idempotency key under which a call runs."""
     context: Context | None = None
-    """The call as its handler sees it, where it runs under a key."""
+    """The call as its handler sees it; None for a task."""
 
     @property
     def is_waiting(self) -> bool:
@@ -249,6 +249,8 @@ class Runner:
                     is_ours = isinstance(error, asyncio.CancelledError) and run.scope.cancel_called
                     if not is_ours and not run.is_waiting:
                         end = self._encoder.raised(run.work, handler, error)
+                        if run.context is not None and run.context.has_translated:
+                            end = localized(end, error)
                 # A question that has no answer ends the run, whatever the handler made of that.
                 if run.replay is not None and run.is_waiting:
                     end = self._encoder.asks(run.work, handler, run.replay)
@@ -272,20 +274,21 @@ class Runner:
         with self._telemetry.tracer.carrying(call.baggage) if call.baggage else nullcontext():
             return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
 
-    @staticmethod
-    async def _show(handler: Handler, call: CallBody, run: _Run, limit: float) -> Answer | Outcome:
+    async def _show(self, handler: Handler, call: CallBody, run: _Run, limit: float) -> Answer | Outcome:
         """Clear a task's result for one reader."""
         client = Client(call.client, call.capabilities)
-        context = Context(principal=call.principal, client=client, deadline=limit, cancelled=run.signal)
+        texts = self._handlers.app.texts(call.language)
+        context = Context(principal=call.principal, client=client, deadline=limit, cancelled=run.signal, texts=texts)
         return await handler.sanitize_kept(call.showing or "", context)
 
     def _call_context(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, limit: float) -> Context:
         """The context of a call."""
         run.once = call.once
+        texts = self._handlers.app.texts(call.language)
         asker: Asker = NOBODY
         defer: Deferral | None = None
         if (handler.questions or handler.definition.task is not None) and call.completing is None:
-            asker = run.replay = Replay(handler.questions, call)
+            asker = run.replay = Replay(handler.questions, call, texts)
             if handler.definition.task is not None:
                 defer = self._deferral(handler, run, work, call, run.replay)
         settings = self._settings
@@ -301,6 +304,7 @@ class Runner:
             publish=self._publish,
             defer=defer,
             lifespan=self._lifespan,
+            texts=texts,
         )
         return context
 
@@ -330,7 +334,8 @@ class Runner:
         assert work.claimed is not None
         assert self._requests is not None
         call = Origin.read(work.claimed.origin).call
-        run.replay = TaskReplay(work.key, self._requests, Replay(handler.questions, call), work.claimed)
+        texts = self._handlers.app.texts(call.language)
+        run.replay = TaskReplay(work.key, self._requests, Replay(handler.questions, call, texts), work.claimed)
         await run.replay.make_sure()  # the claim may be older than its lease by now
         context = Context(
             principal=call.principal,
@@ -344,6 +349,7 @@ class Runner:
             log=None if self._handlers.app.logs else self._dropped_logs.drop,
             is_task=True,
             lifespan=self._lifespan,
+            texts=texts,
         )
         return call, context
 

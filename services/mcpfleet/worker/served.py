@@ -10,6 +10,7 @@ from mcpfleet.app.file_source import FileSource
 from mcpfleet.app.handler import Interceptor
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.lifespan import Lifespans
+from mcpfleet.app.localized import Localizer
 from mcpfleet.app.permit import Permitter
 from mcpfleet.contracts.manifest import Manifest
 
@@ -62,6 +63,9 @@ class ServedApp(Protocol):
 
     def manifest(self) -> Manifest:
         """Return what a worker announces."""
+
+    def texts(self, language: str | None = None) -> Localizer:
+        """Return what translates handlers' texts into a language."""
 
     def lifespans(self) -> Lifespans:
         """Return what a worker enters before its first call, and leaves after its last."""

@@ -44,6 +44,7 @@ from mcpfleet.app.errors import (
     QuestionChanged,
     RunError,
     ScopeNeeded,
+    TextError,
     ToolError,
     TryAgain,
 )
@@ -53,6 +54,7 @@ from mcpfleet.app.injected import Depends, Lifespan
 from mcpfleet.app.input import Answers, Asker, Question
 from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.loading import load
+from mcpfleet.app.localized import Localizer
 from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
 from mcpfleet.app.permit import Caller, Variables
@@ -98,6 +100,7 @@ __all__ = [
     "Lifespan",
     "LifespanFailed",
     "LoadError",
+    "Localizer",
     "LogMessage",
     "NotAwaited",
     "NotFound",
@@ -123,6 +126,7 @@ __all__ = [
     "SamplingMessage",
     "ScopeNeeded",
     "TextContent",
+    "TextError",
     "TextResourceContents",
     "Tool",
     "ToolAnnotations",

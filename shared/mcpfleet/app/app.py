@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from mcp_types import Annotations, Icon, ToolAnnotations
 
@@ -37,6 +37,7 @@ from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.inspection import with_visible_questions
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, LifespanValues
+from mcpfleet.app.localized import SOURCE, Localizer
 from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import without_controls
 from mcpfleet.app.permit import Permit, Permitter, Permitting, Readable, show_face
@@ -51,8 +52,11 @@ from mcpfleet.app.tool import Tool
 from mcpfleet.app.ui import Csp, DocumentOptions, Ui, check_document_uri, check_no_package, check_visible, tool_members
 from mcpfleet.contracts.apps import is_ui, ui_of
 from mcpfleet.contracts.hints import check_published
-from mcpfleet.contracts.manifest import OWN_KINDS, Definition, Kind, Manifest, Tasking
+from mcpfleet.contracts.manifest import OWN_KINDS, Definition, Kind, Manifest, Tasking, Translatable
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
+
+if TYPE_CHECKING:
+    from mcpfleet.app.languages import LanguageSource
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -808,11 +812,62 @@ class App(Router):
         self.logs = logs
         self.clean = self.declared.clean = clean
         self._experimental = _checked_experimental(experimental, Site.of_caller())
+        self._languages: LanguageSource | None = None
 
     @property
     def hosts(self) -> Hosts:
         """The workers that serve it now."""
         return self.declared.hosts
+
+    def languages(
+        self,
+        folder: str,
+        *,
+        default: str = "en",
+        domain: str = "messages",
+        translate: Collection[Translatable] = (),
+        package: str | None = None,
+        links: Links = "refuse",
+    ) -> None:
+        """Declare the languages of the App: a gettext file each, such as `locale/de/LC_MESSAGES/shop.po`.
+
+        Titles, questions and labels of forms are translated by these files, and what handlers give to `ctx.t`. The
+        files are read here, and again when they change while a worker serves them (X7). `mcpfleet messages` writes the
+        template for translators. A missing, empty or fuzzy translation leaves the source text.
+
+        Args:
+            folder: relative to the file that declares, or to the package.
+            default: the tag of the language in which the App's texts are written.
+            domain: the name of the files, without `.po`.
+            translate: "descriptions" and "instructions" are translated only if they are named here, since models choose
+                by them.
+            package: an installed package that has the folder.
+            links: "inside" takes links that stay below the folder, as in a volume of a Kubernetes ConfigMap.
+
+        Raises:
+            DeclarationError: they are declared already, Babel is missing, or a file cannot be used; the error names the
+                file and the line.
+        """
+        site = Site.of_caller()
+        if self._languages is not None:
+            raise DeclarationError(f"languages are declared already: {self._languages.site}", site)
+        from mcpfleet.app.languages import LanguageSource  # noqa: PLC0415  # few Apps have languages
+
+        try:
+            root = Folder(root_of(site, package) / folder, links)
+            source = LanguageSource(root, site, default=default, domain=domain, translate=translate)
+            self.declared.add_source(source)
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, site) from None
+        self._languages = source
+
+    def texts(self, language: str | None = None) -> Localizer:
+        """Return what translates a handler's texts, for a test without a fleet: `Context(texts=app.texts("de"))`.
+
+        Args:
+            language: a preference as `Accept-Language` has it; None for the default language.
+        """
+        return SOURCE if self._languages is None else self._languages.texts(language)
 
     def run(
         self,
@@ -859,6 +914,7 @@ class App(Router):
             title=self.title,
             instructions=self.instructions,
             logs=self.logs,
+            languages=None if self._languages is None else self._languages.languages,
             **self._told,
             definitions=tuple(each.definition.text for each in self.handlers if each.definition.kind not in OWN_KINDS),
             extensions=self._extension_texts(),

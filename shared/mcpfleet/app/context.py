@@ -23,6 +23,7 @@ from mcpfleet.app.errors import AskError, Mistake, ProgressError, ScopeNeeded
 from mcpfleet.app.function import on_any_loop, on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
 from mcpfleet.app.lifespan import NOTHING
+from mcpfleet.app.localized import SOURCE, Localizer
 from mcpfleet.app.notification import Notification
 from mcpfleet.app.task import TaskMaker
 from mcpfleet.app.unawaited import noted
@@ -62,6 +63,7 @@ class Context:
         defer: makes a task of the call; None if the tool does not declare that.
         is_task: it is a task already.
         lifespan: what `Lifespan[…]` parameters receive.
+        texts: translates its texts: `app.texts("de")`; by default they stay as they are.
     """
 
     __slots__ = (
@@ -81,7 +83,9 @@ class Context:
         "_principal",
         "_publish",
         "_report",
+        "_texts",
         "_threads",
+        "has_translated",
         "is_used",
     )
 
@@ -100,6 +104,7 @@ class Context:
         defer: TaskMaker | None = None,
         is_task: bool = False,
         lifespan: Any = NOTHING,
+        texts: Localizer = SOURCE,
     ) -> None:
         self._principal = principal
         self._client = client
@@ -113,6 +118,9 @@ class Context:
         self._defer = defer
         self._is_task = is_task
         self._lifespan = lifespan
+        self._texts = texts
+        self.has_translated = False
+        """Whether `t` was used. For the runner of the handler."""
         self._last: float | None = None
         self._ended = False
         self._has_begun = False
@@ -156,6 +164,31 @@ class Context:
     def sync(self) -> SyncContext:
         """The same for a handler that is a plain function, and so runs in a thread."""
         return SyncContext(self)
+
+    @property
+    def language(self) -> str | None:
+        """The language of the call's texts, such as "pt-BR": one that the App declares; None if it declares none.
+
+        An argument of the tool that names a language goes before it (X30).
+        """
+        return self._texts.language
+
+    def t(self, text: str, plural: str | None = None, /, **values: object) -> str:
+        """Return a text in the language of the call: `ctx.t("{n} item", "{n} items", n=n)`.
+
+        A text without a translation stays as it is. Names in braces are filled; doubled braces stand for themselves.
+        Questions and the labels of forms need no `t`: they are translated by themselves.
+
+        Args:
+            text: the source, as the message file has it.
+            plural: the source for other numbers than one; `n` is the number, whose plural form the language chooses.
+            values: what the names in braces stand for.
+
+        Raises:
+            TextError: a name has no value, or there is a plural and `n` is no integer.
+        """
+        self.has_translated = True
+        return self._texts.render(text, plural, values)
 
     def need(self, *scopes: str) -> None:
         """Go on only if the caller has these scopes; for what `scopes` and `scopes_if` of the declaration cannot tell.
@@ -514,6 +547,10 @@ class SyncContext:
     def need(self, *scopes: str) -> None:
         """Go on only if the caller has these scopes, as `Context.need` does."""
         self._context.need(*scopes)
+
+    def t(self, text: str, plural: str | None = None, /, **values: object) -> str:
+        """Return a text in the language of the call, as `Context.t` does."""
+        return self._context.t(text, plural, **values)
 
     def can_ask(self, name: str) -> bool:
         """Return whether the client can answer `name`, and the declaration names it."""

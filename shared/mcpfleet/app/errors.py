@@ -56,6 +56,10 @@ class AskError(Exception):
     """Raised when a handler asks a question that it may not ask, or in a wrong form; the text is for the author."""
 
 
+class TextError(ValueError):
+    """Raised by `ctx.t` if a text cannot be filled: a placeholder without a value, or a plural without a number."""
+
+
 class QuestionChanged(AskError):
     """Raised when a task asks another question under the key of an earlier attempt's question (M70)."""
 

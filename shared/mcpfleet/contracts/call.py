@@ -36,6 +36,8 @@ NO_FLAGS: Final = "-"
 
 AUTHORED_ERROR: Final = "1 authored"
 """An error frame's line: the application chose the error, so HTTP answers 400."""
+LOCALIZED: Final = "localized"
+"""A word behind an error frame's line: the handler's texts are in the call's language."""
 NOT_FOUND: Final = "1 not-found"
 """An error frame's line: nothing exists under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
@@ -144,6 +146,8 @@ class CallBody:
     """The handler may make a task of the call; the client can take its handle."""
     once: Reservation | None = None
     """The call runs under an idempotency key."""
+    language: str | None = None
+    """The language that the edge has chosen for the handler's texts; None for the pool's default."""
     showing: str | None = None
     """A task's kept result, to be cleared for the principal; nothing else runs (`SANITIZES`)."""
     meta: dict[str, Any] | None = None
@@ -191,7 +195,7 @@ class CallBody:
         )
 
 
-_PLAIN: Final = ("uri", "cursor", "answers", "memory", "baggage", "log_level", "showing", "meta")
+_PLAIN: Final = ("uri", "cursor", "answers", "memory", "baggage", "log_level", "language", "showing", "meta")
 _OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 

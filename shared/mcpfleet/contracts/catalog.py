@@ -9,7 +9,7 @@ from pydantic import Field
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
-from mcpfleet.contracts.manifest import POOL_PATTERN, Definition
+from mcpfleet.contracts.manifest import POOL_PATTERN, Definition, Languages
 
 
 class Announce(Message):
@@ -71,6 +71,8 @@ class Snapshot(Message):
     """By `CACHED`: the endpoint's own seconds, else the least that its pools state (X74)."""
     partly: tuple[str, ...] = ()
     """Those of them that some pool leaves to the edge's settings, which then count too."""
+    languages: dict[str, Languages] = Field(default={})
+    """The languages of pools that have several, by the pools' names."""
     listed: tuple[Listed, ...] = Field(default=(), fail_fast=True)
     """By name, then by kind: the same order on every edge (M34)."""
     extensions: tuple[Listed, ...] = Field(default=(), fail_fast=True)

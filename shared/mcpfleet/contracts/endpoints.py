@@ -62,6 +62,9 @@ class Endpoint(BaseModel):
     of 2025 (X16)."""
     tasks: bool = True
     """Offer durable tasks of tools that declare some; otherwise tools that are always tasks are left out (K1)."""
+    language_header: bool = True
+    """Read a language preference from the header `Accept-Language` alone, too, which SEP-2792 ignores; in requests of
+    2025 it always counts (X30)."""
     body_version_wins: bool = False
     """Serve a request whose version header differs from the body, by the body: the protocol forbids it (D5)."""
     instructions: Text | None = None
@@ -125,7 +128,8 @@ class Endpoint(BaseModel):
     def digest(self) -> str:
         """Names these settings, so that a catalog with other settings notices."""
         settings = self.model_dump(mode="json")
-        del settings["sessions"], settings["apps_2025"]  # the catalog does not need them
+        for name in ("sessions", "apps_2025", "language_header"):  # the catalog does not need them
+            del settings[name]
         settings["names"] = dict(sorted(settings["names"].items()))
         if self.revisions in (SERVED, SERVED_WITH_LEGACY):  # as former releases wrote it, so that older digests stay
             settings["legacy"] = self.revisions == SERVED_WITH_LEGACY

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints
 from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
+from mcpfleet.wire.language import LONGEST_TAG, TAG_PATTERN
 
 DIGEST_LENGTH = 32
 """Hexadecimal digits of SHA-256 that name a thing on the bus (128 bits)."""
@@ -237,6 +238,33 @@ class Definition(Message):
         return frozenset((*self.asks, *self.may_ask))
 
 
+MOST_LANGUAGES: Final = 32
+"""Message files of an application (X40)."""
+LARGEST_MESSAGES: Final = 1024 * 1024
+"""Bytes of a message file, before and after it is compiled (X40)."""
+
+LanguageTag = Annotated[str, StringConstraints(pattern=TAG_PATTERN, max_length=LONGEST_TAG)]
+"""The name of a language (BCP 47)."""
+Translatable = Literal["descriptions", "instructions"]
+"""What is translated only where an application says so, since models choose by it (X33)."""
+
+
+class Languages(Message):
+    """The languages of an application's declared texts (X38)."""
+
+    default: LanguageTag
+    """The language of the texts as they are declared."""
+    files: dict[LanguageTag, FileRef] = Field(max_length=MOST_LANGUAGES)
+    """For each language, a JSON object from a text's context and source, joined by U+0004, to the translation."""
+    translate: tuple[Translatable, ...] = ()
+    """What is translated besides titles."""
+
+    @cached_property
+    def offered(self) -> tuple[str, ...]:
+        """All languages, the default first."""
+        return tuple(dict.fromkeys((self.default, *sorted(self.files))))
+
+
 class Named(NamedTuple):
     """A definition that was read, with the digest of its original text."""
 
@@ -259,6 +287,8 @@ class Manifest(Message):
     """Its handlers may log to their clients (X66)."""
     ttl: dict[str, float] = Field(default={}, max_length=MOST_WORDS)
     """Seconds for which clients may keep its lists and the answer of `server/discover`, by `CACHED` (X74)."""
+    languages: Languages | None = None
+    """The languages of its declared texts; None for the one that they are declared in."""
     definitions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
     """Each definition's exact text."""
     extensions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
@@ -277,7 +307,10 @@ class Manifest(Message):
     @cached_property
     def files(self) -> dict[str, FileRef]:
         """All files that it names, by their digests: it is listed only once the catalog has their bytes (X2)."""
-        return {ref.digest: ref for _, definition in self.named for ref in definition.files}
+        messages = () if self.languages is None else self.languages.files.values()
+        return {ref.digest: ref for _, definition in self.named for ref in definition.files} | {
+            ref.digest: ref for ref in messages
+        }
 
     @cached_property
     def text(self) -> str:

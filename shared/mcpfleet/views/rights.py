@@ -29,6 +29,9 @@ class Rights(NamedTuple):
     audience: Audience = Audience.WITHOUT_APPS
     """The kind of client; the same for all where nothing depends on it (X12)."""
 
+    language: str | None = None
+    """The language of its texts; None for the default."""
+
     def sees(self, place: int) -> bool:
         """Return whether the policy shows the item at a place of the snapshot (X48)."""
         return self.visible is None or bool(self.visible >> place & 1)
@@ -82,6 +85,7 @@ class Policy:
         revision: str | None = None,
         visible: int | None = None,
         audience: Audience = Audience.WITHOUT_APPS,
+        language: str | None = None,
     ) -> Rights:
         """Return the rights of a principal in requests of a revision; without one no revision hides anything.
 
@@ -90,13 +94,15 @@ class Policy:
             revision: its request's.
             visible: what the operator's policy shows its group; None without a policy.
             audience: the kind of its client.
+            language: the chosen language of its request; None for the default.
         """
         rules = frozenset(rule for rule in self.rules if fits(rule, principal)) if self.rules else frozenset[str]()
         is_named = not principal.is_anonymous
         scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered and is_named else None
         if not self.has_apps:
             audience = Audience.WITHOUT_APPS
-        return Rights(is_named, rules, scopes, revision if self.has_revisions else None, visible, audience)
+        revision = revision if self.has_revisions else None
+        return Rights(is_named, rules, scopes, revision, visible, audience, language)
 
 
 def is_of(definition: Definition, revision: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import OWN_KINDS, Definition, FileRef, Kind
 from mcpfleet.contracts.skills import SKILLS_EXTENSION
 from mcpfleet.views.apps import entry
+from mcpfleet.views.languages import OfferedLanguages, Translation
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.skills import SkillIndex, without_incomplete
 from mcpfleet.wire.filter import ListKind
@@ -59,9 +61,9 @@ class ListPage:
 
 @dataclass(frozen=True)
 class View:
-    """The view of callers with equal rights; computed once for each snapshot and set of rights.
+    """The view of callers with equal rights and one language; computed once for each snapshot and set of these.
 
-    A list depends on the snapshot and the caller's authorization only, never on the edge (M35).
+    A list depends on the snapshot, the caller's authorization and the language only, never on the edge (M35).
     """
 
     snapshot: Snapshot
@@ -79,6 +81,14 @@ class View:
     """The kind of client that it is for; others may have equal views."""
     by_audience: frozenset[Kind] = frozenset()
     """The kinds whose lists other kinds of clients see otherwise, so that no shared cache may keep them (X14)."""
+    languages: OfferedLanguages | None = None
+    """The endpoint's; None where no pool declares any."""
+    language: str | None = None
+    """The chosen one; None for the default."""
+    translation: Translation | None = None
+    """Translates what it shows; None where nothing changes."""
+    source: View | None = None
+    """The view of the same callers without a translation, which shares the bytes of untranslated lists."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
     _entries: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     _digests: dict[ListKind, bytes] = field(default_factory=dict)
@@ -95,6 +105,8 @@ class View:
         if whole:
             more = {"description": snapshot.description, "websiteUrl": snapshot.website_url, "icons": snapshot.icons}
             fields |= more
+        if self.translation is not None:
+            fields |= {name: text for name, text in self.translation.server(snapshot).items() if name in fields}
         return {name: value for name, value in fields.items() if value}
 
     def ttl(self, cached: str, default: float) -> float:
@@ -116,12 +128,31 @@ class View:
 
     @property
     def scope(self) -> str:
-        """`cacheScope` of answers that depend on the view alone."""
+        """`cacheScope` of answers that depend on the view alone, and have no text that is translated."""
         return "private" if self.is_private else "public"
 
     def list_scope(self, kind: Kind) -> str:
-        """Return `cacheScope` of a list, whose caches know nothing of `_meta` (X14)."""
-        return "private" if kind in self.by_audience else self.scope
+        """Return `cacheScope` of a list, whose caches know nothing of `_meta` (X14, X36)."""
+        return "private" if kind in self.by_audience or self.is_private_text else "public"
+
+    @property
+    def is_private_text(self) -> bool:
+        """Whether no shared cache may keep texts: with several languages, one may differ by who asks (X36)."""
+        return self.is_private or (self.languages is not None and self.languages.are_several)
+
+    def in_language(self, language: str | None, languages: OfferedLanguages) -> View:
+        """Return the view of the same callers in a language."""
+        source = self if self.source is None else self.source
+        return replace(
+            source,
+            languages=languages,
+            language=language,
+            translation=languages.translation(language),
+            source=source,
+            _items={},
+            _entries={},
+            _digests={},
+        )
 
     def find(self, kind: Kind, name: str) -> Target | None:
         """Return the definition of a kind and name, if it exists for this caller."""
@@ -183,19 +214,33 @@ class View:
 
     def page(self, kind: Kind, size: int, begin: int) -> ListPage:
         """Return a part of a list: all of it if `size` is 0, else so many declarations behind the first `begin`."""
-        entries = self._entries_of(kind)
+        entries = self.entries(kind)
         if not begin and not 0 < size < len(entries):
             if kind not in self._items:
-                self._items[kind] = _joined(entries)
+                source = self.source
+                is_shared = source is not None and entries is source.entries(kind)
+                self._items[kind] = (
+                    source.page(kind, 0, 0).items if source is not None and is_shared else _joined(entries)
+                )
             return ListPage(self._items[kind], None)
         end = begin + size if size else len(entries)
         return ListPage(_joined(entries[begin:end]), end if end < len(entries) else None)
 
-    def _entries_of(self, kind: Kind) -> list[Mapping[str, Any]]:
-        """Return the declarations of a list."""
+    def entries(self, kind: Kind) -> list[Mapping[str, Any]]:
+        """Return the declarations of a list; those of the view's source where no translation changes them (X37)."""
         if kind not in self._entries:
-            self._entries[kind] = [each.entry for each in self.targets[kind].values() if each.entry is not None]
+            self._entries[kind] = self._made_entries(kind)
         return self._entries[kind]
+
+    def _made_entries(self, kind: Kind) -> list[Mapping[str, Any]]:
+        if self.source is None:
+            return [each.entry for each in self.targets[kind].values() if each.entry is not None]
+        plain = self.source.entries(kind)
+        if self.translation is None:
+            return plain
+        listed = [each.listed for each in self.targets[kind].values() if each.entry is not None]
+        found = [self.translation.entry(each, entry) for each, entry in zip(listed, plain, strict=True)]
+        return plain if all(map(operator.is_, found, plain)) else found
 
     def list_digest(self, changes: ListKind) -> bytes:
         """Return the digest of a list as its caller sees it: another digest is another list (S15)."""
@@ -203,7 +248,7 @@ class View:
             names = hashlib.sha256()
             for kind in _CHANGES[changes]:
                 if kind in LISTS:
-                    shown = [to_json(each) for each in self._entries_of(kind)]
+                    shown = [to_json(each) for each in self.entries(kind)]
                 else:  # a lister shows nothing of its own, so its definition counts
                     shown = [target.listed.digest.encode() for target in self.targets[kind].values()]
                 for each in shown:
@@ -220,9 +265,15 @@ class View:
             "ttlMs": ttl_ms,
             "cacheScope": "public",
         }
-        if self.snapshot.instructions:
-            fields["instructions"] = self.snapshot.instructions
+        if self.instructions:
+            fields["instructions"] = self.instructions
         return result_body(fields)
+
+    @cached_property
+    def instructions(self) -> str | None:
+        """How a model should use the server."""
+        translated = {} if self.translation is None else self.translation.server(self.snapshot)
+        return translated.get("instructions", self.snapshot.instructions)
 
 
 def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool = True) -> View:

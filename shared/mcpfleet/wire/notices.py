@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.filter import ListKind
+from mcpfleet.wire.language import content_language
 from mcpfleet.wire.reply import event
 
 SUBSCRIPTION_ID_META_KEY: Final = "io.modelcontextprotocol/subscriptionId"
@@ -62,14 +63,16 @@ def key_changed(notification: str, key: str) -> Notice:
     return _notice(notification, {"key": key})
 
 
-def task_changed(task: bytes) -> Notice:
+def task_changed(task: bytes, language: str | None = None) -> Notice:
     """Compose the notice of a task's state, as `tasks/get` would tell it (M73).
 
     Args:
         task: the members of the task as JSON, on one line.
+        language: that of its texts; None where it is not told.
     """
     empty = _notice("notifications/tasks")
-    return Notice(empty.head, b"},%b}\n\n" % task[1:])
+    told = b"" if language is None else b",%b" % content_language(language)
+    return Notice(empty.head, b"%b},%b}\n\n" % (told, task[1:]))
 
 
 def acknowledged(notifications: Mapping[str, Any]) -> Notice:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mcpfleet.wire.language import CONTENT_LANGUAGE_META_KEY
 from mcpfleet.wire.protocol import OLDEST, TASKS_EXTENSION
 from mcpfleet.wire.reply import read
 
@@ -48,13 +49,14 @@ def needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
     return schema is not None and schema.get("type") != "object"
 
 
-def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
+def result(body: bytes, revision: str, *, wraps: bool, language: str | None = None) -> bytes:
     """Return a result in the revision's form.
 
     Args:
         body: the result of 2026-07-28, from a worker or the edge.
         revision: the wanted revision.
         wraps: the tool's structured content stands below a member, as its declaration says.
+        language: that of its texts, which `_meta` names; None where it is not told.
 
     Raises:
         ValueError: it is not a JSON object, or has too many values.
@@ -64,6 +66,8 @@ def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
         raise ValueError("a result must be an object")  # noqa: TRY004  # it is bad input
     for name in _MODERN_MEMBERS:
         fields.pop(name, None)
+    if language is not None:
+        fields["_meta"] = {**(fields.get("_meta") or {}), CONTENT_LANGUAGE_META_KEY: language}
     if not fields.get("_meta"):
         fields.pop("_meta", None)
     if "structuredContent" in fields:

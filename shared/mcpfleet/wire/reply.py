@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.language import content_language
 from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
 from mcpfleet.wire.scan import scan, without_gc
 
@@ -117,8 +118,13 @@ def error_body(identifier: RequestId, body: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (to_json(identifier), body)
 
 
-def progress(token: RequestId, body: bytes) -> bytes:
+def progress(token: RequestId, body: bytes, language: str | None = None) -> bytes:
     """Put a worker's progress (`{"progress":…}`) into a notification for the request's token.
+
+    Args:
+        token: the request's.
+        body: the progress.
+        language: that of its message, if it has one; None where it is not told.
 
     Raises:
         NotSpliceable: it is not a single-line object.
@@ -126,6 +132,8 @@ def progress(token: RequestId, body: bytes) -> bytes:
     if not body.startswith(b'{"progress":') or b"\n" in body or b"\r" in body:
         raise NotSpliceable("a progress report must be one line")
     head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b,' % to_json(token)
+    if language is not None and b'"message":' in body:
+        head += b'"_meta":{%b},' % content_language(language)
     return b"%b%b}" % (head, body[1:])
 
 

@@ -1,12 +1,14 @@
-"""The commands for somebody who writes an application: `mcpfleet dev` and `mcpfleet check`."""
+"""The commands for somebody who writes an application: `mcpfleet dev`, `check` and `messages`."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mcpfleet.cli.options import Target
 from mcpfleet.cli.sources import Isolation, Only, Targets, chosen_target, source_target
 from mcpfleet.process.errors import ConfigurationError
 
@@ -80,6 +82,18 @@ def check(
 
         raise typer.Exit(check_sources(sources, as_json=as_json, within=within))
     raise typer.Exit(run_check(target, as_json=as_json, within=within))
+
+
+def messages(
+    target: Target,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write, such as locale/shop.pot.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Write the texts of an application that can be translated, as a gettext template (.pot)."""
+    from mcpfleet.cli.messages import run_messages  # noqa: PLC0415
+
+    raise typer.Exit(run_messages(target, output))
 
 
 def _refuse_unknown_names() -> None:

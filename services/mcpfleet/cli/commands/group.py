@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "Develop": {
         "dev": "develop:dev",
         "check": "develop:check",
+        "messages": "develop:messages",
     },
     "Call": {
         "call": "client:call",

@@ -66,10 +66,22 @@ class CallRequest:
     handle: Handle | None = None
     """None where a call must not become a task."""
 
+    def __post_init__(self) -> None:
+        """Note the language of its handler's texts; a list has the texts of several pools."""
+        languages = self.exchange.view.languages
+        if languages is not None and self.definition.kind != "lister":
+            self.exchange.language = self.language
+
     @property
     def definition(self) -> Definition:
         """The target's definition."""
         return self.target.listed.definition
+
+    @property
+    def language(self) -> str | None:
+        """The language of its handler's texts; None where the pool declares none."""
+        view = self.exchange.view
+        return None if view.languages is None else view.languages.of_pool(self.target.listed.pool, view.language)
 
     @property
     def goes_on_without_client(self) -> bool:
@@ -118,6 +130,7 @@ class CallRequest:
             memory=self.round.memory,
             baggage=self.exchange.baggage,
             log_level=meta.get(LOG_LEVEL_META_KEY),
+            language=self.language,
             deferring=self.deferring,
             once=self.once,
             meta=for_source(meta) if self.definition.hosted else None,

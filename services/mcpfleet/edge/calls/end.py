@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.access import is_scope
@@ -16,6 +16,7 @@ from mcpfleet.contracts.call import (
     BAD_PARAMS,
     FAILED,
     LACKING,
+    LOCALIZED,
     NOT_BEGUN,
     NOT_FOUND,
     NOT_RUN,
@@ -44,6 +45,7 @@ from mcpfleet.wire.errors import (
     not_answered,
     unknown_resource,
 )
+from mcpfleet.wire.language import CONTENT_LANGUAGE_META_KEY
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: texts.UNACCEPTED,
@@ -178,7 +180,11 @@ class CallEnds:
             rejection = request.exchange.revision.upstream_error(*_upstream(call.body))
             return CallEnd(rejection.status, reply.error(request.exchange.id, rejection), "upstream_error")
         status = request.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
-        return CallEnd(status, reply.error_body(request.exchange.id, call.body), "application_error")
+        body = call.body
+        if (language := request.exchange.told_language) is not None and LOCALIZED in (call.line or "").split(" "):
+            body = with_language(body, language)
+            request.exchange.state_language(language)
+        return CallEnd(status, reply.error_body(request.exchange.id, body), "application_error")
 
     @staticmethod
     def _composed(call: Call, request: CallRequest, kind: str | None) -> Rejection | None:
@@ -235,6 +241,23 @@ def read_line(line: str | None) -> tuple[str | None, list[str]]:
     """Split an error frame's line into what it says and the words after it."""
     words = (line or "").split(" ")
     return " ".join(words[:2]) if line else None, words[2 : 2 + _MOST_LACKING]
+
+
+def with_language(body: bytes, language: str) -> bytes:
+    """Return a worker's error with the language of its text in its data; data that is no object stays as it is (X35).
+
+    Raises:
+        NotSpliceable: it is malformed.
+    """
+    try:
+        value = reply.read(body)
+        data = value.get("data")
+        if data is not None and not isinstance(data, dict):
+            return body
+        meta = {**(data or {}).get("_meta", {}), CONTENT_LANGUAGE_META_KEY: language}
+        return to_json({**value, "data": {**(data or {}), "_meta": meta}})
+    except (ValueError, AttributeError, TypeError):
+        raise reply.NotSpliceable("an error must be an object") from None
 
 
 def _text(body: bytes) -> str:

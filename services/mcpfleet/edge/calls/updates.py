@@ -86,7 +86,7 @@ class ClientUpdates(CallWatch):
             return None
         if self._elicited is not None and not _goes_forward(self._elicited, body):
             return None
-        return reply.progress(token, body)
+        return reply.progress(token, body, self._exchange.told_language)
 
     async def _send(self, data: bytes) -> None:
         """Send events; a call of a session goes on where its client does not read them, as where it leaves."""

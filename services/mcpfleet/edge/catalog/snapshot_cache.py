@@ -24,13 +24,16 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.access import is_exposed
 from mcpfleet.contracts.apps import Audience
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
+from mcpfleet.contracts.files import FilesClient
 from mcpfleet.contracts.policy import PolicyClient
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.catalog.languages import LanguageFiles
 from mcpfleet.edge.catalog.visibility import Visibility
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.lifecycle import STARTING_FOR
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.views.languages import OfferedLanguages
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.errors import NotAnswered
@@ -47,7 +50,7 @@ _LEARNED_AGAIN: Final = 1.0
 """Seconds before these are asked about again where there was no answer."""
 _ANYBODY: Final = Audience.WITHOUT_APPS
 _MOST_VIEWS: Final = 256
-"""Views of one snapshot that are kept; the oldest goes first."""
+"""Views of one snapshot that are kept; the least recently used one goes first (X37)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +67,27 @@ class _Endpoint:
     """The trace of the change that the newest hint reports, until the catalog is asked for it."""
     tasks: bool = True
     policy: Policy | None = None
+    languages: OfferedLanguages | None = None
     unenforced: frozenset[str] = frozenset()
     """The definitions with scopes that the log has named, where no caller is identified."""
     views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
+
+    def make_view(self, rights: Rights) -> View:
+        """Make the view of callers with these rights, and keep it."""
+        assert self.snapshot is not None
+        assert self.policy is not None
+        neutral = rights._replace(language=None)
+        view = self.views.get(neutral)
+        if view is None:
+            view = view_of(self.snapshot, self.policy, neutral, tasks=self.tasks)
+            if self.languages is not None:
+                view = view.in_language(None, self.languages)
+            self.views[neutral] = view
+        if rights.language is not None and self.languages is not None:
+            view = self.views[rights] = view.in_language(rights.language, self.languages)
+        while len(self.views) > _MOST_VIEWS:
+            self.views.popitem(last=False)
+        return view
 
 
 def _has_tasks(settings: EdgeSettings, name: str) -> bool:
@@ -93,6 +114,7 @@ class Snapshots:
         self._tracer = tracer
         self._log = log
         self._visibility = visibility or Visibility(PolicyClient(bus), log=log)
+        self._languages = LanguageFiles(FilesClient(bus), settings.file_room, log=log)
         self._wanted: dict[tuple[str, str], None] = {}
         """The endpoints and groups whose items are to be learned in the background."""
         self._is_learning = False
@@ -135,13 +157,25 @@ class Snapshots:
         """Return the scopes of an endpoint's definitions, without definitions for some callers only (D10)."""
         return self._endpoints[endpoint].scopes
 
+    def has_several_languages(self, endpoint: str) -> bool:
+        """Return whether texts of the endpoint may be shown in several languages."""
+        languages = self._endpoints[endpoint].languages
+        return languages is not None and languages.are_several
+
     def view(
-        self, name: str, principal: Principal, revision: str | None = None, *, has_apps: bool = False
+        self,
+        name: str,
+        principal: Principal,
+        revision: str | None = None,
+        *,
+        has_apps: bool = False,
+        preference: str | None = None,
     ) -> View | None:
         """Return a principal's view of an endpoint, without waiting; None before the first snapshot.
 
         A revision leaves out what its requests do not have; without one, nothing is left out for it (X61). `has_apps`
-        says that the client shows documents (X12).
+        says that the client shows documents (X12). A preference chooses the language of what is shown; without one, it
+        is the default (X30).
 
         A snapshot in use is confirmed in the background once it is older than `snapshot_lasts`, so that no call waits
         for the catalog.
@@ -158,12 +192,12 @@ class Snapshots:
                 self._want(name, principal.group)
                 return None
         audience = self._audience(name, revision, has_apps=has_apps) if endpoint.policy.has_apps else _ANYBODY
-        rights = endpoint.policy.rights(principal, revision, visible, audience)
+        language = endpoint.languages.choose(preference) if endpoint.languages is not None else None
+        rights = endpoint.policy.rights(principal, revision, visible, audience, language)
         view = endpoint.views.get(rights)
         if view is None:
-            view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights, tasks=endpoint.tasks)
-            if len(endpoint.views) > _MOST_VIEWS:
-                endpoint.views.popitem(last=False)
+            return endpoint.make_view(rights)
+        endpoint.views.move_to_end(rights)
         return view
 
     def _audience(self, name: str, revision: str | None, *, has_apps: bool) -> Audience:
@@ -257,7 +291,7 @@ class Snapshots:
                 with self._span(name, endpoint):
                     answer = await self._client.snapshot(name, number)
                     if answer.snapshot is not None:
-                        self._take(endpoint, answer.snapshot)
+                        self._take(endpoint, answer.snapshot, await self._languages.offered(answer.snapshot))
                 endpoint.confirmed = time.monotonic()
                 if answer.number >= endpoint.wanted:
                     return
@@ -276,7 +310,7 @@ class Snapshots:
         cause, endpoint.cause = endpoint.cause, None
         return hint_span(self._tracer, _HINT, lambda: hint_subject(name), cause)
 
-    def _take(self, endpoint: _Endpoint, snapshot: Snapshot) -> None:
+    def _take(self, endpoint: _Endpoint, snapshot: Snapshot, languages: OfferedLanguages | None = None) -> None:
         if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:
             return
         if self._settings.authorization == "none":
@@ -286,6 +320,7 @@ class Snapshots:
         public = (each.definition for each in snapshot.every if not each.definition.only_for)
         endpoint.scopes = frozenset(scope for definition in public for scope in definition.named_scopes)
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
+        endpoint.languages = languages
         endpoint.views = OrderedDict()
         self._known.set()
         self._log.info(

@@ -72,7 +72,9 @@ class Callers(NamedTuple):
         """Return the view of an admitted caller by what its request says of its client; None before a snapshot."""
         endpoint, snapshots = exchange.endpoint, self.snapshots
         has_apps = snapshots.has_apps(endpoint) and exchange.has_apps
-        return snapshots.view(endpoint, exchange.caller, exchange.revision.name, has_apps=has_apps)
+        return snapshots.view(
+            endpoint, exchange.caller, exchange.revision.name, has_apps=has_apps, preference=exchange.preference
+        )
 
 
 class Invoker:
@@ -157,6 +159,7 @@ class Invoker:
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         definition = target.listed.definition
         member = await self._files.member(target.listed.pool, file)
+        exchange.language = None  # no file is translated (X34)
         meta = definition.wire.get("_meta") if file is definition.file else None
         contents = file_contents.block(uri, file.mime, meta, member)
         finish = _with_cache_hints(exchange, definition)
@@ -335,7 +338,8 @@ def _with_cache_hints(exchange: Exchange, definition: Definition) -> Finish:
     """Add how long a resource may be kept, and by whom; nothing that came of a retry may be kept (M45)."""
     is_first = definition.kind == "method" or not exchange.params.keys() & {"requestState", "inputResponses"}
     ttl = round(definition.ttl * 1000) if is_first else 0
-    is_public = is_first and exchange.view.scope == "public" and not definition.per_caller
+    is_private = exchange.view.is_private_text if definition.file is None else exchange.view.is_private
+    is_public = is_first and not is_private and not definition.per_caller
     return lambda body: reply.with_cache_hints(body, ttl, "public" if is_public else "private")
 
 

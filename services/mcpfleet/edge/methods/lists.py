@@ -153,10 +153,11 @@ class Lists:
 
 
 def _bound(exchange: Exchange, kind: Kind) -> bytes:
-    """Bind a cursor to one list of one endpoint, in its revision and as it is now; any caller of it may follow it."""
+    """Bind a cursor to one list of one endpoint, in its revision and language and as it is now; any caller of it may
+    follow it."""
     view = exchange.view
     digest = view.list_digest(_CHANGES[kind]).hex()
-    names = f"{exchange.endpoint} {exchange.message.method} {exchange.revision.name} {digest}"
+    names = f"{exchange.endpoint} {exchange.message.method} {exchange.revision.name} {view.language or ''} {digest}"
     return hashlib.sha256(names.encode()).digest()
 
 

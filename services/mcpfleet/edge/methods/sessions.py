@@ -54,14 +54,14 @@ class SessionMethods:
         Raises:
             Rejection: as `SessionCache.begin`, and 429 where the caller asks too often.
         """
-        snapshot, has_sessions = exchange.view.snapshot, self._endpoints[exchange.endpoint].has_sessions
+        has_sessions = self._endpoints[exchange.endpoint].has_sessions
         fields: dict[str, Any] = {
             "protocolVersion": exchange.revision.name,
             "capabilities": capabilities(exchange, has_sessions=has_sessions),
             "serverInfo": exchange.view.server_fields(whole=exchange.revision.describes_server),
         }
-        if snapshot.instructions:
-            fields["instructions"] = snapshot.instructions
+        if exchange.view.instructions:
+            fields["instructions"] = exchange.view.instructions
         headers = {_SESSION_ID: await self._begin(exchange)} if has_sessions else {}
         await exchange.answer(200, reply.plain_response(exchange.id, to_json(fields)), headers)
 

@@ -38,7 +38,7 @@ class SkillMethods:
         Raises:
             Rejection: -32602 for a cursor that is not ours, or of another state of the list.
         """
-        skills = exchange.view.skills
+        skills, exchange.language = exchange.view.skills, None  # no skill is translated (X34)
         state = skills.digest
         page = skills.page(await self._open(exchange, state))
         following = await self._following(exchange, state, page.last)
@@ -50,7 +50,7 @@ class SkillMethods:
         Raises:
             Rejection: -32602 in the same words for what is unknown, hidden or no SKILL.md; 403 where a scope lacks.
         """
-        uri = exchange.params["uri"]
+        uri, exchange.language = exchange.params["uri"], None
         listed = exchange.view.skills.find(uri)
         if listed is None:
             raise _unknown_skill()
@@ -64,7 +64,7 @@ class SkillMethods:
         Raises:
             Rejection: -32602 for a file, for what is unknown, and for a bad cursor; 403 where a scope lacks.
         """
-        uri, skills = exchange.params["uri"], exchange.view.skills
+        uri, skills, exchange.language = exchange.params["uri"], exchange.view.skills, None
         if not skills.is_directory(uri):
             raise bad_params("not a directory of this server")
         await self._take(exchange, skills.owner(uri))

@@ -11,7 +11,7 @@ from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.inputs import check_answerable, check_answers
-from mcpfleet.edge.tasks.read import SERVICE, declares, read, unknown_task
+from mcpfleet.edge.tasks.read import SERVICE, declares, language_of, read, unknown_task
 from mcpfleet.edge.tasks.sanitize import Sanitizer
 from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities, unchanged
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS
@@ -43,6 +43,7 @@ class TaskMethods:
         except NotSpliceable as error:
             self._log.error("malformed task end", pool=view.pool, error=str(error))
             raise internal(exchange.trace.trace_id, 200) from None
+        exchange.language = language_of(view.policy)
         await exchange.reply(body)
 
     async def update(self, exchange: Exchange) -> None:

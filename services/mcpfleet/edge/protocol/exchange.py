@@ -20,9 +20,16 @@ from mcpfleet.telemetry.trace import TraceContext, checked_baggage
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire.envelope import Envelope, RequestId
 from mcpfleet.wire.errors import bad_params, unknown_method
+from mcpfleet.wire.language import (
+    ACCEPT_LANGUAGE_META_KEY,
+    CONTENT_LANGUAGE,
+    CONTENT_LANGUAGE_META_KEY,
+    stated_preference,
+)
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, MODERN
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+_LANGUAGE_KEY: Final = to_json(CONTENT_LANGUAGE_META_KEY)
 _MOST_DECLARED: Final = 16 * 1024
 """Bytes of `clientInfo` and capabilities that a stream or a session keeps."""
 
@@ -45,8 +52,8 @@ class Exchange(HttpExchange):
     """
 
     __slots__ = (
-        "caller", "endpoint", "error_id", "id", "is_notification", "message", "method", "revision", "session", "span",
-        "view",
+        "caller", "endpoint", "error_id", "id", "is_notification", "language", "message", "method", "preference",
+        "revision", "session", "span", "tells_language", "view",
     )  # fmt: skip
 
     endpoint: str
@@ -64,6 +71,12 @@ class Exchange(HttpExchange):
     view: View
     """The part of the endpoint's catalog that the caller sees."""
     session: SessionRef | None
+    preference: str | None
+    """The language preference, as `Accept-Language` has it; None for none (X30)."""
+    tells_language: bool
+    """Its client has sent the key of `_meta`, and is told the language of texts (X35)."""
+    language: str | None
+    """The language of the texts in its answer; None where nothing declares any."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
         """Begin an exchange that knows nothing of its request yet; see `HttpExchange`."""
@@ -71,6 +84,8 @@ class Exchange(HttpExchange):
         self.error_id = None
         self.is_notification = False
         self.session = None
+        self.preference = self.language = None
+        self.tells_language = False
 
     @property
     def trace(self) -> TraceContext:
@@ -106,6 +121,25 @@ class Exchange(HttpExchange):
             return declares_apps(self.session.session.capabilities)
         return hasattr(self, "message") and declares_apps(self.message.meta.get(CLIENT_CAPABILITIES_META_KEY, _NONE))
 
+    def read_preference(self, *, header_counts: bool) -> None:
+        """Read the language preference of this request: of `_meta`, else of the header alone if that counts (X30)."""
+        stated = self.message.meta.get(ACCEPT_LANGUAGE_META_KEY) if hasattr(self, "message") else None
+        if isinstance(stated, str):
+            self.preference, self.tells_language = stated, True
+        elif header_counts:
+            self.preference = stated_preference(self.headers)
+
+    def see(self, view: View) -> None:
+        """Take the view of its caller."""
+        self.view = view
+        if view.languages is not None:
+            self.language = view.languages.named(view.language)
+
+    @property
+    def told_language(self) -> str | None:
+        """The language that its client is told; None where it did not ask, or nothing declares any (X35)."""
+        return self.language if self.tells_language else None
+
     def response(self, result: bytes, definition: Definition | None = None) -> bytes:
         """Compose the JSON-RPC response in the form of the request's revision.
 
@@ -116,7 +150,16 @@ class Exchange(HttpExchange):
         Raises:
             NotSpliceable: a worker's result is malformed.
         """
-        return self.revision.response(self.id, result, self.view.server, definition)
+        told = self.told_language
+        if told is not None and _LANGUAGE_KEY in result:  # its handler says so itself
+            told = None
+        body = self.revision.response(self.id, result, self.view.server, definition, told)
+        self.state_language(told)
+        return body
+
+    def state_language(self, language: str | None) -> None:
+        """Name the language of an answer in its head, unless it is a stream (X35)."""
+        self.of_json = [] if language is None else [(CONTENT_LANGUAGE, language.encode())]
 
     async def reply(self, result: bytes) -> None:
         """Send a result as the whole reply.

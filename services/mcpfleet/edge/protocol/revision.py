@@ -9,6 +9,7 @@ from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection, upstream_error
+from mcpfleet.wire.language import content_language
 from mcpfleet.wire.protocol import MODERN
 
 
@@ -43,7 +44,14 @@ class Revision:
     bad_arguments_are_errors = False
     """Bad arguments of a tool are a protocol error, not a failed result."""
 
-    def response(self, identifier: RequestId, result: bytes, server: bytes, definition: Definition | None) -> bytes:
+    def response(
+        self,
+        identifier: RequestId,
+        result: bytes,
+        server: bytes,
+        definition: Definition | None,
+        language: str | None = None,
+    ) -> bytes:
         """Compose a response.
 
         Args:
@@ -51,11 +59,14 @@ class Revision:
             result: as 2026-07-28 has it.
             server: the `serverInfo` member of `_meta`.
             definition: the one whose result it is, where its output schema may shape the result.
+            language: that of its texts, which `_meta` names; None where it is not told.
 
         Raises:
             NotSpliceable: the result is malformed.
         """
         del definition
+        if language is not None:
+            server = b"%b,%b" % (server, content_language(language))
         return reply.response(identifier, result, server)
 
     def rejection(self, rejection: Rejection) -> Rejection:

@@ -26,6 +26,7 @@ from mcpfleet.wire.errors import (
     wrong_media_type,
 )
 from mcpfleet.wire.headers import VERSION, Headers
+from mcpfleet.wire.language import ACCEPT_LANGUAGE_META_KEY, check_mirrored
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     LOG_LEVEL_META_KEY,
@@ -110,6 +111,8 @@ def check_newest(exchange: Exchange, served: Sequence[str], *, body_version_wins
     if not body_version_wins:
         mirror.check_version(headers, version)
     mirror.check_method_and_name(headers, message, method.names if method is not None else None)
+    if ACCEPT_LANGUAGE_META_KEY in message.meta and (method is None or method.admits):
+        check_mirrored(headers, message.meta[ACCEPT_LANGUAGE_META_KEY])
     if version != MODERN:
         raise unsupported_version(version, served)
     if message.method == "initialize":

@@ -73,7 +73,14 @@ class Revision2025(Revision):
         self.bad_arguments_are_errors = name == OLDEST
         self.describes_server = name != OLDEST
 
-    def response(self, identifier: RequestId, result: bytes, server: bytes, definition: Definition | None) -> bytes:
+    def response(
+        self,
+        identifier: RequestId,
+        result: bytes,
+        server: bytes,
+        definition: Definition | None,
+        language: str | None = None,
+    ) -> bytes:
         """Compose a response with the members that this revision has; it wraps structured content that is no object."""
         del server
         wraps = (
@@ -82,7 +89,9 @@ class Revision2025(Revision):
             and projection.needs_wrapping(definition.wire.get("outputSchema"))
         )
         try:
-            return reply.plain_response(identifier, projection.result(result, self.name, wraps=wraps))
+            return reply.plain_response(
+                identifier, projection.result(result, self.name, wraps=wraps, language=language)
+            )
         except ValueError as error:
             raise reply.NotSpliceable("a result must be an object") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
@@ -23,6 +23,9 @@ from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.edge.transport.http_exchange import ClientGone
 from mcpfleet.wire.envelope import is_notification, is_response, read_id, read_response
 from mcpfleet.wire.errors import Rejection
+
+_BY_LANGUAGE: Final = (b"vary", b"Accept-Language")
+"""Says to caches that answers differ by it (X36)."""
 
 
 class Gate(NamedTuple):
@@ -70,6 +73,8 @@ class RequestRouter:
         if gate.cors.is_preflight(exchange.http_method, exchange.headers):
             await exchange.answer(204, headers=gate.cors.preflight(exchange.headers))
             return False
+        if self._callers.snapshots.has_several_languages(exchange.endpoint):
+            exchange.extra.append(_BY_LANGUAGE)
         if gate.sessions.takes(exchange):
             exchange.credential = self._callers.admission.read(exchange.endpoint, exchange)
             await gate.sessions.serve(exchange)
@@ -103,9 +108,10 @@ class RequestRouter:
         exchange.id = exchange.message.id
         self._compat.adapt(exchange)
         name, revision = exchange.message.method, exchange.revision
+        endpoint = self._gate.endpoints[exchange.endpoint]
+        exchange.read_preference(header_counts=endpoint.language_header or not revision.checks_first)
         exchange.method = self._methods.find(exchange.endpoint, name, revision.name)
         if revision.checks_first:
-            endpoint = self._gate.endpoints[exchange.endpoint]
             served = self._compat.served(exchange.endpoint)
             check_newest(exchange, served, body_version_wins=endpoint.body_version_wins)  # groups 7 to 10
 
@@ -125,7 +131,7 @@ class RequestRouter:
         exchange.caller = await callers.admission.admit(exchange.endpoint, exchange.credential)  # group 11
         if exchange.caller.group is not None:
             await callers.snapshots.prepare(exchange.endpoint, exchange.caller)
-        exchange.view = callers.view(exchange)
+        exchange.see(callers.view(exchange))
         # 2025: the session comes first, and then whether the endpoint offers the method.
         handler = offered_handler(exchange) if exchange.revision.checks_first else self._compat.answer
         if method is not None and method.is_limited:

@@ -70,7 +70,8 @@ class SessionEndpoint:
         exchange.revision = Revision2025InSession(found.session.revision)
         if exchange.caller.group is not None:
             await self._callers.snapshots.prepare(exchange.endpoint, exchange.caller)
-        exchange.view = self._callers.view(exchange)
+        exchange.read_preference(header_counts=True)
+        exchange.see(self._callers.view(exchange))
         await self._streams.serve(exchange, found)
 
     async def take_response(self, exchange: Exchange, response: Response) -> None:

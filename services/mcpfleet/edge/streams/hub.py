@@ -225,8 +225,13 @@ class Hub:
         self._watchers.catalog_changed(endpoint)
 
     def _show(self, stream: Stream) -> None:
-        principal, has_apps = stream.lease.principal, stream.has_apps
-        view = self._snapshots.view(stream.endpoint, principal, stream.revision, has_apps=has_apps)
+        view = self._snapshots.view(
+            stream.endpoint,
+            stream.lease.principal,
+            stream.revision,
+            has_apps=stream.has_apps,
+            preference=stream.preference,
+        )
         if view is None or view is stream.view:
             return
         former = stream.view

@@ -90,7 +90,7 @@ class Stream:
     __slots__ = (
         "_began", "_exchange", "_exit", "_frames", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_terminal",
         "_timer", "_unsettled", "_wake", "_written", "bound", "digests", "endpoint", "grant", "has_apps", "holds_until",
-        "honoured", "id", "lease", "on_unwritten", "on_written", "revision", "view",
+        "honoured", "id", "lease", "on_unwritten", "on_written", "preference", "revision", "tells_language", "view",
     )  # fmt: skip
 
     kind: ClassVar[Literal["listen", "session"]] = "listen"
@@ -118,6 +118,7 @@ class Stream:
         self.endpoint = exchange.endpoint
         self.revision = exchange.revision.name
         self.has_apps = exchange.has_apps
+        self.preference, self.tells_language = exchange.preference, exchange.tells_language
         self.lease = lease
         self.holds_until = lease.expires
         """Monotonic seconds until which the stream may go on without a renewal."""

@@ -27,7 +27,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.inputs import check_answerable
-from mcpfleet.edge.tasks.read import SERVICE, find
+from mcpfleet.edge.tasks.read import SERVICE, find, language_of
 from mcpfleet.edge.tasks.sanitize import Sanitizer
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.telemetry.spans import Tracer
@@ -264,7 +264,8 @@ class TaskUpdates:
         """Return what a poll would get; None where the poll would be refused (K11, K12)."""
         try:
             check_answerable(view.requests, watch.capabilities)
-            return task_changed(results.detailed(await self._sanitizer.sanitize(view, principal, watch.capabilities)))
+            shown = results.detailed(await self._sanitizer.sanitize(view, principal, watch.capabilities))
+            return task_changed(shown, language_of(view.policy) if watch.stream.tells_language else None)
         except Rejection:
             return None
         except NotSpliceable as error:

@@ -45,7 +45,7 @@ class TaskCreation:
         endpoint = exchange.endpoint
         if not self._endpoints[endpoint].tasks or not declares(exchange):
             return None
-        return Deferring(endpoint, policy_of(definition))
+        return Deferring(endpoint, policy_of(definition, exchange.language))
 
     async def create(self, exchange: Exchange, target: Target, call: CallBody, once: Once | None = None) -> str | None:
         """Answer a call whose tool creates a task for each call; return the error's type, or None for a result.
@@ -80,7 +80,7 @@ class TaskCreation:
             definition=listed.digest,
             name=definition.name,
             origin=Origin(endpoint, call, exchange.trace).write(),
-            policy=policy_of(definition),
+            policy=policy_of(definition, call.language),
             run_limit=definition.run_limit,
             retention=definition.retention,
         )

@@ -5,6 +5,7 @@ A tool may be gone when its task is read. So each task keeps the tool's rules fo
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pydantic_core import from_json, to_json
@@ -16,6 +17,7 @@ from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, is_task_id
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.views.rights import fits
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
+from mcpfleet.wire.language import TAG_PATTERN
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, TASKS_EXTENSION, missing
 
 SERVICE: Final = "the tasks service"
@@ -64,11 +66,24 @@ def takes_tasks(exchange: Exchange) -> bool:
     return view.has_tasks and (TASKS_EXTENSION in view.capabilities.get("extensions", {}) or declares(exchange))
 
 
-def policy_of(definition: Definition) -> str | None:
-    """Return a tool's rules for callers as text, to be kept with its tasks; None where it has none."""
-    if not definition.scopes and not definition.only_for:
+def policy_of(definition: Definition, language: str | None = None) -> str | None:
+    """Return a tool's rules for callers as text, to be kept with its tasks, with the language of the task's texts.
+
+    None where it has neither.
+    """
+    if not definition.scopes and not definition.only_for and language is None:
         return None
-    return to_json({"scopes": definition.scopes, "only_for": definition.only_for}).decode()
+    told = {} if language is None else {"language": language}
+    return to_json({"scopes": definition.scopes, "only_for": definition.only_for, **told}).decode()
+
+
+def language_of(policy: str | None) -> str | None:
+    """Return the language of a task's texts, which is that of its creator; None where that is unknown (X32)."""
+    try:
+        language = from_json(policy or "{}").get("language")
+    except (ValueError, AttributeError):
+        return None
+    return language if isinstance(language, str) and re.fullmatch(TAG_PATTERN, language) else None
 
 
 def policy_allows(policy: str | None, principal: Principal) -> bool:

@@ -22,6 +22,7 @@ from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
 from mcpfleet.edge.calls.queue import CallQueue, MakeOrder
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.tasks.read import language_of
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, internal, no_capacity
 
@@ -54,7 +55,8 @@ class Sanitizer:
         """
         if view.status is not Status.COMPLETED or view.end is None or not is_kept(view.end):
             return view
-        body = CallBody({}, dict(capabilities), principal=principal, showing=view.end).write()
+        language = language_of(view.policy)
+        body = CallBody({}, dict(capabilities), principal=principal, language=language, showing=view.end).write()
         tries = itertools.count()
 
         def make_order() -> Order:

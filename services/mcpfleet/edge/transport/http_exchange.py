@@ -23,7 +23,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 Value = TypeVar("Value")
-
 Charge = Callable[[int], Awaitable[None]]
 """Takes memory for a number of bytes, and waits for it."""
 
@@ -76,8 +75,8 @@ class HttpExchange:
     # Slots keep members fast: Python shares keys of 30 members at most, and a stream reads them for hours.
     __slots__ = (
         "_closing", "_connection", "_is_whole", "_receive", "_send", "_write_chunk", "_write_timeout", "address",
-        "credential", "extra", "forget_body", "headers", "http_method", "http_version", "is_answered", "is_ending",
-        "is_gone", "is_streaming", "is_unwanted", "path", "query",
+        "credential", "extra", "forget_body", "headers", "http_method", "http_version",
+        "is_answered", "is_ending", "is_gone", "is_streaming", "is_unwanted", "of_json", "path", "query",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
@@ -102,6 +101,8 @@ class HttpExchange:
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers for every answer to this request."""
+        self.of_json: list[tuple[bytes, bytes]] = []
+        """Headers for an answer that is no stream of events."""
         self.forget_body: Callable[[], None] = _nothing
         """Gives the body's memory back, for an answer that lasts longer than it."""
         self.is_streaming = False
@@ -203,7 +204,7 @@ class HttpExchange:
         head = [content_type, _NOSNIFF] if body else []
         if status != _NO_CONTENT:
             head.append((b"content-length", b"%d" % len(body)))
-        head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        head += [*self.of_json, *((name.lower().encode(), value.encode()) for name, value in headers.items())]
         if not (self._is_whole or self._has_no_body()):
             await self._answer_early(status, head, body)
         elif len(body) <= _SMALL:

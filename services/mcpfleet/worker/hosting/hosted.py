@@ -9,6 +9,7 @@ import anyio
 
 from mcpfleet.app.hosts import Hosts
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, Scope
+from mcpfleet.app.localized import SOURCE, Localizer
 from mcpfleet.contracts.manifest import Manifest, digest_of
 from mcpfleet.process.run import Process
 from mcpfleet.sources.overlay import Overlaid, together
@@ -96,6 +97,11 @@ class Hosted:
         return Manifest(
             name=self.name, version=version, instructions=instructions or None, definitions=texts, logs=self.logs
         )
+
+    def texts(self, language: str | None = None) -> Localizer:
+        """Return what translates nothing: a source has its own texts."""
+        del language
+        return SOURCE
 
     def lifespans(self) -> Lifespans:
         """Return the one lifespan, which holds the sources: entered once each was listed, or could not be started."""

@@ -141,7 +141,9 @@ class TaskReplay(Replay):
 
     async def _put(self, waiting: Sequence[tuple[str, Question[Any]]]) -> None:
         asked = tuple(
-            pool_tasks.TaskQuestion(key=name, digest=_digest(question), request=_request(question).decode())
+            pool_tasks.TaskQuestion(
+                key=name, digest=_digest(question), request=to_json(self._request(question)).decode()
+            )
             for name, question in waiting
         )
         answered = await self._requests.ask(self._key, asked)
@@ -157,12 +159,9 @@ class TaskReplay(Replay):
         raise Suspended
 
 
-def _request(question: Question[Any]) -> bytes:
-    return to_json({"method": question.method, "params": question.params})
-
-
 def _digest(question: Question[Any]) -> str:
-    return digest_of(_request(question))
+    """Name a question, whatever the language in which it is shown."""
+    return digest_of(to_json({"method": question.method, "params": question.params}))
 
 
 def _clash(key: str) -> QuestionChanged:
