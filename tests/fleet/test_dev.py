@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,15 @@ def library(folder: Path) -> Iterator[Terminal]:
     """The README's first command, with an edge more; no test ends a part of it."""
     with dev(LIBRARY, "--edges", 2, "--no-reload", directory=folder) as terminal:
         yield terminal
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing forks")
+async def test_processes_of_dev_are_forks_of_servers_and_are_named(library: Terminal) -> None:
+    """A start imports once: none has an interpreter of its own, and `top` tells them apart."""
+    await library.ready(2)
+    servers = [child for child in Children(library.process.pid).children() if child.name() != "nats-server"]
+    forks = {tuple(sorted(fork.name() for fork in server.children())) for server in servers}
+    assert forks == {("worker",), ("edge", "edge", "services")}
 
 
 @pytest.fixture(scope="module")

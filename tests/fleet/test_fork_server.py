@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcpfleet.cli.child import Child
-from mcpfleet.testing.fork_server import launcher
+from mcpfleet.cli.child import MODULE, Child, execute
+from mcpfleet.testing.fleet import launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process has its own interpreter")
 
@@ -71,6 +72,35 @@ async def test_a_fork_drains_at_sigterm_and_may_be_started_again(tmp_path: Path)
     assert len(pids) == 2
 
 
+async def test_a_process_of_ours_imports_nothing_from_the_folder_that_it_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may have the name of a package that a process of ours imports; other modules have their folder."""
+    (tmp_path / "pydantic.py").write_text("raise SystemExit('the folder')\n")
+    monkeypatch.chdir(tmp_path)
+    ours = child(command=[*MODULE, "mcpfleet.cli.told"], log=tmp_path / "log")
+    await ours.start()
+    with anyio.fail_after(30):
+        assert await ours.listen() == 1
+    assert "No module named mcpfleet.cli.told" in (tmp_path / "log").read_text()
+    own = await execute([*MODULE, "mcpfleet.cli", "check", "none.py"], dict(os.environ), None)
+    with anyio.fail_after(30):
+        assert await own.wait() == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="elsewhere nothing forks")
+def test_a_server_may_be_a_fork_itself_and_shares_what_is_imported(tmp_path: Path) -> None:
+    """Its forks end with their own codes, none of them runs the caller's code on, and one dead server is no loss."""
+    program = tmp_path / "program.py"
+    program.write_text(FORKING)
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False, cwd=Path.cwd(),
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3 True", "3 True", "once"]
+
+
 async def test_another_command_or_interpreter_is_executed_as_it_is(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,3 +110,23 @@ async def test_another_command_or_interpreter_is_executed_as_it_is(
     for process in (shell, varied):
         code, told = await ran(process, capfd)
         assert (code, told["argv"], told["preloaded"]) == (3, ["hello"], False)
+
+
+FORKING = """
+import json, os, signal, sys
+import anyio
+from mcpfleet.cli.fork_server import ForkServer
+
+servers = [ForkServer.forked(["mcpfleet.edge.server"]) for _ in range(2)]
+
+async def main():
+    for server in servers:
+        process = await server.launch([sys.executable, "-m", "tests.fleet.told_by_fork", "x"], dict(os.environ), None)
+        told = json.loads(await process.stdout.readline())
+        print(await process.wait(), told["preloaded"])
+
+anyio.run(main)
+for server in reversed(servers):
+    server.close()
+print("once")
+"""

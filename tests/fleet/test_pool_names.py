@@ -9,8 +9,7 @@ import pytest
 
 from mcpfleet.cli.app_pool import pool_of
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.testing.fleet import Fleet
-from mcpfleet.testing.fork_server import launcher
+from mcpfleet.testing.fleet import Fleet, launcher
 from tests.kit.commands import mcpfleet
 
 SERVER = """

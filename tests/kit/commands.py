@@ -9,7 +9,7 @@ import tempfile
 
 import anyio
 
-from mcpfleet.testing.fork_server import launcher
+from mcpfleet.testing.fleet import launcher
 
 
 async def mcpfleet(*words: str, within: float = 60.0, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import Launch
+from mcpfleet.cli.child import MODULE, Launch
 from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.contracts.manifest import POOL_PATTERN, pool_named
 from mcpfleet.process.errors import ConfigurationError
@@ -52,7 +51,7 @@ async def _inspected(target: str, launch: Launch, environment: Mapping[str, str]
     """Import an application in a process of its own, whose other output is dropped: a worker shows it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        command = [sys.executable, "-m", "mcpfleet.cli.inspection", target, str(_WITHIN)]
+        command = [*MODULE, "mcpfleet.cli.inspection", target, str(_WITHIN)]
         process = await launch(command, environment, nowhere)
     finally:
         os.close(nowhere)

@@ -7,13 +7,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import Any, Final
 
 import typer
 
+from mcpfleet.cli.child import MODULE
 from mcpfleet.cli.import_report import Declared, DeclaredKind, Finding, ImportReport
 from mcpfleet.cli.signatures import printable, prompt_signature, tool_signature
 from mcpfleet.process.names import MISCONFIGURED
@@ -54,7 +54,7 @@ def inspected(target: str, within: float) -> ImportReport:
         within: seconds that the import may take.
     """
     process = subprocess.Popen(  # noqa: S603  # this interpreter
-        [sys.executable, "-m", "mcpfleet.cli.inspection", target, str(within)],
+        [*MODULE, "mcpfleet.cli.inspection", target, str(within)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None

@@ -10,11 +10,11 @@ import signal
 import sys
 from asyncio import StreamReader
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import anyio
 
@@ -25,10 +25,12 @@ OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
 _NOT_INHERITED: Final = (
     "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *OF_SERVICES
 )  # fmt: skip
+MODULE: Final = [sys.executable, "-P", "-m"]
+"""Begins a command that runs a module of ours: a file of the folder that it runs in replaces none of its imports."""
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
 """Seconds to wait until a killed process is gone."""
-_CHUNK: Final = 64 * 1024
+CHUNK: Final = 64 * 1024
 """Bytes that are read at once, and characters of the longest line that is kept whole."""
 _READY: Final = re.compile(r"ready(?: (?P<url>https?://\S+))?")
 """The line that a process of ours prints once it is ready. An application's own output may begin with the same word."""
@@ -54,8 +56,19 @@ class Started(Protocol):
         """Wait until it has ended; returns its exit code."""
 
 
-Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], int | None], Awaitable[Started]]
-"""Starts a command with an environment, in a process group of its own; the descriptor is for its standard error."""
+class Launch(Protocol):
+    """Starts commands as processes in process groups of their own, as `execute` does."""
+
+    async def __call__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stderr: int | None,
+        *,
+        passing: Sequence[int] = (),
+        unread: int = CHUNK,
+    ) -> Started:
+        """Start a command."""
 
 
 def inherited() -> dict[str, str]:
@@ -65,7 +78,8 @@ def inherited() -> dict[str, str]:
 
 def die_with_parent() -> None:
     """Have Linux end this process when its parent is killed, since a killed parent cannot drain it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def execute(
@@ -74,7 +88,7 @@ async def execute(
     stderr: int | None,
     *,
     passing: Sequence[int] = (),
-    unread: int = _CHUNK,
+    unread: int = CHUNK,
 ) -> Started:
     """Start a command as a process.
 
@@ -95,7 +109,7 @@ async def execute(
         pass_fds=passing,
         limit=unread,
         start_new_session=True,
-        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        preexec_fn=die_with_parent,
     )
 
 
@@ -198,12 +212,12 @@ class Child:
 
     async def _hear_all(self, said: StreamReader) -> None:
         beginning = b""
-        while part := await said.read(_CHUNK):
+        while part := await said.read(CHUNK):
             *lines, beginning = (beginning + part).split(b"\n")
             for line in lines:
                 self._hear(line.decode(errors="replace"))
             # A line without an end is passed on in pieces, since an application's output has no bound.
-            if len(beginning) > _CHUNK:
+            if len(beginning) > CHUNK:
                 self._hear(beginning.decode(errors="replace"))
                 beginning = b""
 

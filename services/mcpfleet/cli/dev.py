@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import Child
+from mcpfleet.cli.child import CHUNK, MODULE, Child, Launch, Started, execute
 from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.dev_screen import say, say_ready
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, StartFailed, running
+from mcpfleet.cli.fork_server import ForkServer
 from mcpfleet.cli.signatures import printable
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
@@ -29,6 +31,16 @@ _STABLE_AFTER: Final = 30.0
 """Seconds that a process must run before its pauses begin anew."""
 _LISTED_WITHIN: Final = 120.0
 """Seconds in which MCP servers should have been started and listed."""
+_OF_WORKERS: Final = "mcpfleet.cli.dev_worker"
+_OF_OTHERS: Final = (
+    "mcpfleet.authorization.__main__",
+    "mcpfleet.catalog.__main__",
+    "mcpfleet.edge.__main__",
+    "mcpfleet.store.migrate",
+    "mcpfleet.subscriptions.__main__",
+    "mcpfleet.tasks.__main__",
+)
+"""What edges and services import, and workers do not."""
 _LAST_PORT: Final = 65_535
 LOCALHOST: Final = "127.0.0.1"
 _CONSOLE_BESIDE: Final = 1_000
@@ -163,6 +175,36 @@ async def _listed(fleet: FleetProcesses) -> None:
             await anyio.sleep(0 if is_ready else _FIRST_PAUSE)  # it is started again
     if patience.cancelled_caught:
         say(f"the worker is not ready after {_LISTED_WITHIN:g} s: the lines above say what it waits for", "yellow")
+
+
+@contextmanager
+def launching() -> Iterator[Launch]:
+    """Start two fork servers for the length of a block, one for workers; call it before any event loop.
+
+    A worker has imported what a worker of its own interpreter would: an application finds the same names free.
+    """
+    if sys.platform != "linux":
+        yield execute
+        return
+    workers = ForkServer.forked([_OF_WORKERS, "mcpfleet.worker.__main__"])
+    others = ForkServer.forked(_OF_OTHERS)
+
+    async def launch(
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stderr: int | None,
+        *,
+        passing: Sequence[int] = (),
+        unread: int = CHUNK,
+    ) -> Started:
+        server = workers if command[len(MODULE)] == _OF_WORKERS else others
+        return await server.launch(command, environment, stderr, passing=passing, unread=unread)
+
+    try:
+        yield launch
+    finally:
+        others.close()
+        workers.close()
 
 
 def check_ports(first: int, number: int, host: str = LOCALHOST) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from mcpfleet.cli.child import Child, Launch, Started, execute, inherited
+from mcpfleet.cli.child import CHUNK, MODULE, Child, Launch, Started, execute, inherited
 from mcpfleet.process.errors import ConfigurationError
 
 if TYPE_CHECKING:  # it costs start-up time
@@ -82,9 +82,16 @@ class FirstWorker:
         worker.launch = self._launching(worker.launch)
 
     def _launching(self, others: Launch) -> Launch:
-        async def launch(command: Sequence[str], environment: Mapping[str, str], stderr: int | None) -> Started:
+        async def launch(
+            command: Sequence[str],
+            environment: Mapping[str, str],
+            stderr: int | None,
+            *,
+            passing: Sequence[int] = (),
+            unread: int = CHUNK,
+        ) -> Started:
             if self._is_taken:
-                return await others(command, environment, stderr)
+                return await others(command, environment, stderr, passing=passing, unread=unread)
             self._is_taken = True
             self._writer.write(json.dumps(dict(environment)).encode())
             with suppress(OSError):  # it has ended: whoever keeps the worker sees that
@@ -105,12 +112,12 @@ class FirstWorker:
 
 
 @asynccontextmanager
-async def importing(target: str) -> AsyncIterator[FirstWorker]:
-    """Start a worker that imports an application, for the length of a block."""
+async def importing(target: str, launch: Launch = execute) -> AsyncIterator[FirstWorker]:
+    """Start a worker that imports an application, for the length of a block; `launch` starts its process."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "mcpfleet.cli.dev_worker", target, os.devnull, str(theirs.fileno())]
-        process = await execute(command, inherited(), None, passing=[theirs.fileno()], unread=_UNREAD)
+        command = [*MODULE, "mcpfleet.cli.dev_worker", target, os.devnull, str(theirs.fileno())]
+        process = await launch(command, inherited(), None, passing=[theirs.fileno()], unread=_UNREAD)
     reader, writer = await asyncio.open_connection(sock=ours)
     first = FirstWorker(target, process, reader, writer)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from anyio.abc import TaskStatus
 from pydantic import SecretStr
 
 from mcpfleet.cli.app_pool import SETTING, pool_of
-from mcpfleet.cli.child import OF_SERVICES, Child, Launch, execute, inherited
+from mcpfleet.cli.child import MODULE, OF_SERVICES, Child, Launch, execute, inherited
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.first_worker import FirstWorker
 from mcpfleet.cli.import_report import REPORT, ImportReport
@@ -283,7 +282,7 @@ class FleetProcesses:
         }
         return Child(
             name,
-            [sys.executable, "-m", *module],
+            [*MODULE, *module],
             {**inherited(), **own},
             log=self.plan.logs / f"{name}.log" if self.plan.logs else None,
             launch=self.plan.launch,

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from mcpfleet.cli.child import MODULE
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.names import DRAINED, FAILED
 
@@ -163,7 +164,7 @@ def _mcpfleet() -> list[str]:
     """The command `mcpfleet` as another program can start it: by this interpreter, unless it is a passing one of uv."""
     if _PASSING & set(Path(sys.executable).parts):
         return [shutil.which("uvx") or "uvx", "--from", "mcpfleet[dev]", "mcpfleet"]
-    return [sys.executable, "-m", "mcpfleet.cli"]
+    return [*MODULE, "mcpfleet.cli"]
 
 
 def _derived(where: str) -> str:

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from mcpfleet.cli.child import Child
+from mcpfleet.cli.child import Child, Launch, execute
 from mcpfleet.cli.fleet import FleetProcesses, Plan, Route, running
+from mcpfleet.cli.fork_server import ForkServer
 from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.names import PREFIX
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.settings_table import scaled
 from mcpfleet.testing.environment import AT_ONCE
 from mcpfleet.testing.failure import alone, note_log, raise_alone, unwrapped
-from mcpfleet.testing.fork_server import launcher
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_PRELOADED: Final = (
+    "alembic.command",
+    "mcpfleet.authorization.__main__",
+    "mcpfleet.catalog.__main__",
+    "mcpfleet.cli.call",
+    "mcpfleet.cli.listing",
+    "mcpfleet.cli.operate_tasks",
+    "mcpfleet.cli.services",
+    "mcpfleet.cli.task_commands",
+    "mcpfleet.cli.watch",
+    "mcpfleet.edge.__main__",
+    "mcpfleet.store.migrate",
+    "mcpfleet.subscriptions.__main__",
+    "mcpfleet.tasks.__main__",
+    "mcpfleet.worker.__main__",
+)
+"""The modules that every process of a test's fleet has imported."""
+
+
+def launcher() -> Launch:
+    """Return what starts the processes of a fleet here: a fork server on Linux, a new interpreter elsewhere."""
+    return _server().launch if sys.platform == "linux" else execute
+
+
+@cache
+def _server() -> ForkServer:
+    """The server of this process, from its first fleet to its end."""
+    server = ForkServer.executed(_PRELOADED)
+    atexit.register(server.close)
+    return server
 
 
 class Fleet:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +18,16 @@ from mcpfleet.app.loading import PREFERRED, importing, place_of_file
 
 Transport = Literal["http", "stdio"]
 _MAIN: Final = "__main__"
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COMMANDS: Final = f"mcpfleet.cli.{_MAIN}"
 """The command line, which is above this package, and is imported by name when somebody runs an App."""
 
 
 def run(app: object, transport: Transport, options: dict[str, str | int | bool | None]) -> None:
-    """Run the command that serves an App, in this process, to its end.
+    """Run the command that serves an App to its end.
+
+    It is a process of its own for "http": this one has what the application has imported and started, and the command
+    starts a fleet's processes as forks.
 
     Args:
         app: the App.
@@ -38,11 +45,39 @@ def run(app: object, transport: Transport, options: dict[str, str | int | bool |
             words.append(f"--{name}" if value else f"--no-{name}")
         elif value is not None:
             words += [f"--{name}", str(value)]
+    code = _run_apart(words) if transport == "http" else _run_here(words)
+    if code:
+        raise SystemExit(code)
+
+
+def _run_here(words: Sequence[str]) -> int | str | None:
     try:
         import_module(_COMMANDS).main(words)
     except SystemExit as ended:
-        if ended.code:
-            raise
+        return ended.code
+    return None
+
+
+def _run_apart(words: Sequence[str]) -> int:
+    """Run the command as a child in a process group of its own; it hears of signals from us alone."""
+    sys.stdout.flush()
+    heard: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _: object) -> None:
+        heard.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    former = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    try:
+        child = subprocess.Popen([sys.executable, "-P", "-m", _COMMANDS, *words, "--with-parent"], process_group=0)  # noqa: S603
+        for number in heard:
+            child.send_signal(number)
+        return child.wait()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def target_of(app: object) -> str:

@@ -49,7 +49,7 @@ def test_a_client_that_speaks_http_gets_the_url(client: ClientName, home: Path) 
 def test_a_client_without_http_gets_the_command(home: Path) -> None:
     write("claude-desktop")
     written = json.loads((home / FILES["claude-desktop"]).read_text())
-    command = {"command": sys.executable, "args": ["-m", "mcpfleet.cli", "stdio", URL]}
+    command = {"command": sys.executable, "args": ["-P", "-m", "mcpfleet.cli", "stdio", URL]}
     assert written == {"mcpServers": {"shop": command}}
 
 
@@ -139,7 +139,7 @@ def test_the_program_of_claude_code_is_told_where_it_is(home: Path, capfd: pytes
         assert write("claude-code", "shop.py") == code
         told = capfd.readouterr().out
         assert told == (
-            f"told mcp add --transport stdio shop -- {sys.executable} -m mcpfleet.cli stdio {home}/shop.py\n"
+            f"told mcp add --transport stdio shop -- {sys.executable} -P -m mcpfleet.cli stdio {home}/shop.py\n"
         )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mcpfleet.cli.options import Target
 from mcpfleet.cli.sources import Isolation, Only, Targets, chosen_target, source_target
 from mcpfleet.process.errors import ConfigurationError
+
+if TYPE_CHECKING:  # it costs start-up time
+    from mcpfleet.cli.child import Launch
 
 
 def dev(  # noqa: PLR0917  # the command line's options are its parameters
@@ -30,6 +33,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     only: Only = None,
     isolation: Isolation = None,
     note: Annotated[bool, typer.Option(hidden=True, help="Let operators' commands of this folder find it.")] = True,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when the parent does.")] = False,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     import anyio  # noqa: PLC0415
@@ -41,27 +45,31 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     target = chosen_target(ctx, targets, only, isolation)
 
-    async def develop() -> None:
-        from mcpfleet.cli.first_worker import importing  # noqa: PLC0415
+    from mcpfleet.cli.child import die_with_parent  # noqa: PLC0415
+    from mcpfleet.cli.dev import Development, check_ports, console_port, launching  # noqa: PLC0415
+    from mcpfleet.cli.first_worker import importing  # noqa: PLC0415
+    from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
+    from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
 
-        async with importing(target) as first:  # while we import what a fleet needs
-            from mcpfleet.cli.dev import Development, check_ports, console_port  # noqa: PLC0415
-            from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
-            from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
+    if with_parent:
+        die_with_parent()
+    _refuse_unknown_names()
+    check_ports(port, edges, host)
 
-            _refuse_unknown_names()
-            check_ports(port, edges, host)
+    async def develop(launch: Launch) -> None:
+        async with importing(target, launch) as first:
             await first.hear()
             if first.report.endpoints is not None:
                 os.environ.setdefault("MCPFLEET_ENDPOINTS", first.report.endpoints)
             own = {"edge 1": {"MCPFLEET_ADMIN_BIND": f"127.0.0.1:{console_port(port)}"}}
             plan = Plan(
                 target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
-                own=own, first=first, settings=ProcessSettings.load(),
+                own=own, first=first, launch=launch, settings=ProcessSettings.load(),
             )  # fmt: skip
             await Development(plan, reload=reload, note=note).run()
 
-    anyio.run(develop)
+    with launching() as launch:
+        anyio.run(develop, launch)
 
 
 def check(

@@ -10,7 +10,7 @@ from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import Child
+from mcpfleet.cli.child import MODULE, Child
 from mcpfleet.cli.stdio.endpoint import RemoteEndpoint, Secrets, Where, http_client
 from mcpfleet.cli.stdio.lines import LineReader, LineWriter
 from mcpfleet.cli.stdio.pump import Pump
@@ -62,7 +62,7 @@ def serve_target(words: Sequence[str], secrets: Secrets) -> int:
         words: further options of `dev`, and the target.
         secrets: returns headers for each request.
     """
-    command = [sys.executable, "-m", "mcpfleet.cli", "dev", "--port", "0", "--no-note", *words]
+    command = [*MODULE, "mcpfleet.cli", "dev", "--port", "0", "--no-note", *words]
     fleet = Child("dev", command, {**_QUIET, **os.environ, **_BRIEF})
 
     async def where() -> str:
