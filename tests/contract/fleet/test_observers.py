@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from mcpfleet.app import App, Context, events
 from mcpfleet.process.service import Process
 from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.accounts_app import ANN, ANNS
 from tests.contract.fleet.listener import listening
+from tests.contract.fleet.test_files import NOTE, noting
+from tests.contract.fleet.test_policy import revoke_policy
+from tests.contract.fleet.vault_app import Vault
+from tests.contract.fleet.vault_app import fleet as vault_fleet
+from tests.contract.fleet.vault_app import read as post_read
 from tests.contract.fleet.visitor import Visitors
 from tests.kit.observing import Told
 from tests.kit.waiting import until
@@ -113,6 +121,35 @@ async def test_metrics_count_sessions_grants_and_how_long_streams_were_open() ->
         ended = ("mcpfleet.subscriptions.sessions.ended", ("client",))
         await until(lambda: figures(fleet, "subscriptions").get(ended) == 1)
         await until(lambda: figures(fleet, "subscriptions").get(("mcpfleet.subscriptions.sessions", ())) == 0)
+
+
+@pytest.mark.rule("X70")
+async def test_metrics_count_fences_renewals_fetched_files_and_grants_by_reason(tmp_path: Path) -> None:
+    vault = Vault()
+    note = tmp_path / "note.md"
+    note.write_text("hello")
+    noting(vault.app, note)
+    async with (
+        vault_fleet(vault, {"MCPFLEET_PERMISSION_LASTS": "2"}) as fleet,
+        fleet.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[ANNS]),
+    ):
+        renewed = ("mcpfleet.edge.streams.renewals", ("renewed",))
+        await until(lambda: figures(fleet, "edge").get(renewed, 0) >= 1)
+        assert (await post_read(http, ANN, NOTE)).status_code == 200
+        assert figures(fleet, "edge")["mcpfleet.edge.files.fetches", ("fetched",)] == 1
+        await revoke_policy(fleet)
+        await until(lambda: figures(fleet, "edge")["mcpfleet.edge.streams.fences", ()] == 1)
+        vault.readers.clear()
+        vault.app.permits_changed()
+        refused = ("mcpfleet.edge.grants.ended", ("refused",))
+        while figures(fleet, "edge").get(refused) != 1:
+            vault.app.publish(ANNS)
+            await anyio.sleep(0.05)
+        assert figures(fleet, "edge")["mcpfleet.edge.grants.open", ()] == 0
+        assert figures(fleet, "edge")["mcpfleet.edge.streams.cuts", ()] == 0
+        labels = {label for (name, found) in figures(fleet, "edge") if "streams" in name for label in found}
+        assert not labels & {"ann", ANNS, ANN}, "no label tells a caller or a URI"
 
 
 async def make_task(fleet: LocalFleet) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,24 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
 import mcpfleet.store.migrate
 from mcpfleet.authorization import tables as authorization
 from mcpfleet.catalog import tables as catalog
 from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.contracts.grants import Holder, NewGrant
+from mcpfleet.contracts.hints import resource_key
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.sessions import ChangeSession
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import Schema, check_migrated, migrate
 from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions import tables as subscriptions
+from mcpfleet.subscriptions.grants import GrantRepository
+from mcpfleet.subscriptions.sessions import SessionRepository
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import tables as tasks
 
 _REVISION = """
@@ -113,6 +123,58 @@ async def test_a_later_release_adds_its_revisions_and_the_earlier_one_goes_on(st
     await check_migrated(store, earlier)
     assert await migrate(store, [earlier]) == {}
     await check_migrated(store, later)
+
+
+@pytest.mark.rule("X56", "X59")
+async def test_uris_of_the_release_without_grants_become_grants_and_that_release_goes_on(
+    empty: str, tmp_path: Path
+) -> None:
+    """Subscriptions from 0002 to 0003: a session keeps its URIs, and the next subscribe gives the grant a lease."""
+    former = tmp_path / "former"
+    former.mkdir()
+    for number in ("0001", "0002"):
+        shutil.copy(subscriptions.SCHEMA.revisions / f"revision_{number}.py", former)
+    wanted = {"session": "5" * 32, "owner": "0" * 32}
+    async with open_store(empty, service="test", embedded=True, bounds=Bounds()) as store:
+        assert await migrate(store, [Schema(service="subscriptions", revisions=former)]) == {"subscriptions": "0002"}
+        await write_as_the_former_release(store, "a:1", begins=True, **wanted)
+        assert await migrate(store, [subscriptions.SCHEMA]) == {"subscriptions": subscriptions.SCHEMA.newest()}
+        await write_as_the_former_release(store, "a:2", **wanted)
+        sessions = SessionRepository(store, SubscriptionsSettings())
+        grants = GrantRepository(store, SubscriptionsSettings())
+        session = await sessions.read(wanted["session"], wanted["owner"])
+        assert session is not None
+        assert {(each.uri, each.lasts, each.dirty, each.number) for each in session.grants} == {
+            ("a:1", None, 0, None), ("a:2", None, 0, None),
+        }  # fmt: skip
+        assert await grants.due(policy=9) == [], "nobody knows whom to ask about"
+        holder = Holder(endpoint="mcp", principal=Principal(subject="ann"), number=1)
+        grant = NewGrant(holder=holder, pool="shop")
+        change = ChangeSession(session=wanted["session"], owner=wanted["owner"], subscribe="a:1", grant=grant)
+        changed = (await sessions.change(change)).session
+        assert changed is not None
+        [first, second] = sorted(changed.grants, key=lambda each: each.uri)
+        assert (first.generation, first.number, second.lasts) == (1, 1, None)
+        assert first.lasts is not None
+
+
+async def write_as_the_former_release(
+    store: Store, uri: str, *, session: str, owner: str, begins: bool = False
+) -> None:
+    """Write rows as revision 0002 knows them."""
+    row = {
+        "session": session, "owner": owner, "revision": "2025-11-25", "client": "{}", "capabilities": "{}",
+        "begun_at": time.time(), "touched_at": time.time(),
+    }  # fmt: skip
+    async with store.write() as connection:
+        if begins:
+            names = ", ".join(row)
+            values = ", ".join(f":{name}" for name in row)
+            await connection.execute(text(f"INSERT INTO subscriptions_sessions ({names}) VALUES ({values})"), row)
+        await connection.execute(
+            text("INSERT INTO subscriptions_session_uris (session, uri_key, uri) VALUES (:session, :key, :uri)"),
+            {"session": session, "key": resource_key(uri), "uri": json.dumps(uri)},
+        )
 
 
 async def test_a_revision_that_fails_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
