@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import anyio
 import pytest
 
 from mcpfleet.app import App, Context
@@ -19,17 +20,27 @@ failure: list[Exception] = []
 """What each sealing raises from now on."""
 
 
+class Hangs(Exception):
+    """Raised by nobody: it stands for no answer at all."""
+
+
+async def fail() -> None:
+    """Fail as the test wants it."""
+    if failure and isinstance(failure[0], Hangs):
+        await anyio.sleep_forever()
+    if failure:
+        raise failure[0]
+
+
 class Switched(Fine):
     """Fails when the test wants it."""
 
     async def seal(self, plain: bytes, associated: bytes) -> bytes:
-        if failure:
-            raise failure[0]
+        await fail()
         return await super().seal(plain, associated)
 
     async def open(self, sealed: bytes, associated: bytes) -> bytes:
-        if failure:
-            raise failure[0]
+        await fail()
         return await super().open(sealed, associated)
 
 
@@ -59,8 +70,12 @@ def call(**params: Any) -> dict[str, Any]:
 @pytest.mark.rule("X73")
 @pytest.mark.parametrize(
     ("error", "before", "after"),
-    [(Unsealable("away"), (503, -32603), (503, -32603)), (RuntimeError("no disk"), (500, -32603), (200, -32603))],
-    ids=["unavailable", "failing"],
+    [
+        (Unsealable("away"), (503, -32603), (503, -32603)),
+        (Hangs(), (503, -32603), (503, -32603)),
+        (RuntimeError("no disk"), (500, -32603), (200, -32603)),
+    ],
+    ids=["unavailable", "hanging", "failing"],
 )
 async def test_its_failure_is_told_by_whether_a_handler_ran(
     error: Exception, before: tuple[int, int], after: tuple[int, int]

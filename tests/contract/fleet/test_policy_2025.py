@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
@@ -164,3 +165,36 @@ async def test_after_a_changed_policy_a_session_hears_of_a_uri_once_listen_has_a
         with anyio.fail_after(10):
             while await anns.ask("ping") != 404:
                 pass
+
+
+@pytest.mark.rule("X57", "X51")
+async def test_subscriptions_dies_amid_renewals_and_no_right_outlives_its_lease() -> None:
+    """The answers never come to the store; edges end the leases themselves, and go on once they are renewed."""
+    quick = {"MCPFLEET_GRANT_LASTS": "2", "MCPFLEET_SESSION_CHECKED": "0.3"}
+    gate, app = anyio.Event(), asking()
+
+    async def wait(caller: Any, wanted: Any) -> Any:
+        await gate.wait()
+        return Allow(wanted, 60)
+
+    async with (
+        fleet(app, quick, edges=2) as running,
+        Visitors(running) as visitors,
+        AsyncExitStack() as stack,
+    ):
+        watched = []
+        for number in range(6):
+            visitor = await visitors.one(number % 2, token=(ANN, BOB)[number % 2])
+            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}))["result"] == {}
+            watched.append(await stack.enter_async_context(visitor.watching(number % 2)))
+        judged = len(policy._judged)
+        policy._listen = wait
+        await until(lambda: len(policy._judged) > judged)
+        await running.subscriptions.kill()
+        await anyio.sleep(2.2)  # a lease
+        app.publish(BOOK)
+        await anyio.sleep(0.2)
+        assert not any(each.uris() for each in watched)
+        gate.set()
+        await running.restart_subscriptions()
+        await until(lambda: all(each.uris() == [BOOK] for each in watched))

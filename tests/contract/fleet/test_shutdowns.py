@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ import pytest
 from mcpfleet.app import App
 from mcpfleet.process.shutdown import Shutdown
 from mcpfleet.testing.local import LocalFleet
+from mcpfleet.testing.service import AnyService
 from tests.contract.fleet.listener import listening
 from tests.contract.fleet.visitor import Visitors
 from tests.kit.waiting import until
@@ -40,11 +41,11 @@ def holding(started: list[str], *, lifespan: Any = None) -> App:
 
 
 @asynccontextmanager
-async def calling(fleet: LocalFleet, started: list[str]) -> AsyncIterator[None]:
+async def calling(fleet: LocalFleet, started: list[str], edge: int = 0) -> AsyncIterator[None]:
     """A call that runs, for the length of a block; how it ends is not asked."""
 
     async def call() -> None:
-        async with fleet.client() as client:
+        async with fleet.client(edge) as client:
             await client.call_tool("hold")
 
     calls = asyncio.create_task(call())
@@ -144,6 +145,61 @@ async def test_a_second_signal_has_the_phase_and_what_is_there_named(
     assert shutdown.cause == "told to stop, then a second signal"
     assert "bus drain" in shutdown.unproven
     assert [line["process"] for line in fleet.lines("shutdown")].count(service.id) == 1
+
+
+def cut_in(service: AnyService, name: str) -> asyncio.Event:
+    """Have the second signal come as a phase begins; returns what is set then."""
+    departure, reached = service.process.departure, asyncio.Event()
+    plain = departure.phase
+
+    @contextmanager
+    def phase(begun: str) -> Iterator[None]:
+        with plain(begun):
+            if begun == name:
+                departure.cut("a second signal")
+                reached.set()
+            yield
+
+    departure.phase = phase  # type: ignore[assignment,method-assign]  # it says when to strike, and is the phase itself
+    return reached
+
+
+async def cut_each(services: Mapping[str, AnyService]) -> None:
+    """Stop each of these, and end it in its phase; its record names the phase, and is not complete."""
+    for name, service in services.items():
+        reached = cut_in(service, name)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.stop)
+            with anyio.fail_after(20):
+                await reached.wait()
+            await service.stop_now()
+        shutdown = told(service.shutdown)
+        assert ("phase", name) in remained(shutdown), (shutdown.role, name)
+        assert shutdown.cause == "told to stop, then a second signal"
+        assert not shutdown.complete
+
+
+@pytest.mark.rule("X72")
+async def test_an_edge_and_a_worker_that_are_cut_in_any_phase_name_it() -> None:
+    started: list[str] = []
+    phases = ("lame", "streams", "calls", "quiet", "leases", "bus", "last words")
+    environment = {"MCPFLEET_DRAIN": "2", "MCPFLEET_LAST_DEADLINE": "30"}
+    async with LocalFleet(holding(started), edges=len(phases), environment=environment) as fleet:
+        for _ in range(3):
+            await fleet.add_worker(holding(started))
+        await cut_each(dict(zip(("work", "lifespans", "bus"), fleet.workers[1:], strict=True)))
+        *others, last = fleet.edges
+        await cut_each(dict(zip(phases, others, strict=False)))
+        async with calling(fleet, started, len(phases) - 1):  # its patience ends
+            await cut_each({phases[-1]: last})
+
+
+@pytest.mark.rule("X72")
+@pytest.mark.parametrize("phase", ["questions", "bus"])
+async def test_a_service_that_is_cut_in_any_phase_names_it(phase: str) -> None:
+    async with LocalFleet(holding([])) as fleet:
+        for service in (fleet.tasks, fleet.subscriptions, fleet.catalog, fleet.authorization):
+            await cut_each({phase: service})
 
 
 @pytest.mark.rule("X72")

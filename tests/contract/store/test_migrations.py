@@ -137,9 +137,10 @@ async def test_uris_of_the_release_without_grants_become_grants_and_that_release
     wanted = {"session": "5" * 32, "owner": "0" * 32}
     async with open_store(empty, service="test", embedded=True, bounds=Bounds()) as store:
         assert await migrate(store, [Schema(service="subscriptions", revisions=former)]) == {"subscriptions": "0002"}
-        await write_as_the_former_release(store, "a:1", begins=True, **wanted)
+        await begin_as_the_former_release(store, **wanted)
+        await write_as_the_former_release(store, "a:1", wanted["session"])
         assert await migrate(store, [subscriptions.SCHEMA]) == {"subscriptions": subscriptions.SCHEMA.newest()}
-        await write_as_the_former_release(store, "a:2", **wanted)
+        await write_as_the_former_release(store, "a:2", wanted["session"])
         sessions = SessionRepository(store, SubscriptionsSettings())
         grants = GrantRepository(store, SubscriptionsSettings())
         session = await sessions.read(wanted["session"], wanted["owner"])
@@ -158,19 +159,20 @@ async def test_uris_of_the_release_without_grants_become_grants_and_that_release
         assert first.lasts is not None
 
 
-async def write_as_the_former_release(
-    store: Store, uri: str, *, session: str, owner: str, begins: bool = False
-) -> None:
-    """Write rows as revision 0002 knows them."""
+async def begin_as_the_former_release(store: Store, session: str, owner: str) -> None:
+    """Write a session as revision 0002 knows it."""
     row = {
         "session": session, "owner": owner, "revision": "2025-11-25", "client": "{}", "capabilities": "{}",
         "begun_at": time.time(), "touched_at": time.time(),
     }  # fmt: skip
+    values = ", ".join(f":{name}" for name in row)
     async with store.write() as connection:
-        if begins:
-            names = ", ".join(row)
-            values = ", ".join(f":{name}" for name in row)
-            await connection.execute(text(f"INSERT INTO subscriptions_sessions ({names}) VALUES ({values})"), row)
+        await connection.execute(text(f"INSERT INTO subscriptions_sessions ({', '.join(row)}) VALUES ({values})"), row)
+
+
+async def write_as_the_former_release(store: Store, uri: str, session: str) -> None:
+    """Write a session's URI as revision 0002 knows it."""
+    async with store.write() as connection:
         await connection.execute(
             text("INSERT INTO subscriptions_session_uris (session, uri_key, uri) VALUES (:session, :key, :uri)"),
             {"session": session, "key": resource_key(uri), "uri": json.dumps(uri)},
