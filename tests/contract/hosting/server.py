@@ -10,6 +10,7 @@ It speaks raw JSON, so that a test sees which members come and go. Its tools:
 - `die` ends the process in the call.
 - `declare` declares another tool, and tells it.
 - `write` writes a raw line.
+- `touch` tells that the watched resources have changed, and returns them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ ERA = sys.argv[1]
 MODERN = "2026-07-28"
 TOOLS: list[dict[str, Any]] = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "x-unknown": {"kept": None}}
-    for name in ("echo", "pid", "sleep", "steps", "fail", "die", "declare", "write", "cancelled")
+    for name in ("echo", "pid", "sleep", "steps", "fail", "die", "declare", "write", "cancelled", "touch")
 ]
 cancels: list[Any] = []
+watched: list[str] = []
 waiting: dict[Any, threading.Event] = {}
 lock = threading.Lock()
 
@@ -41,7 +43,7 @@ class Refused(Exception):
     """An error of JSON-RPC."""
 
 
-def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:  # noqa: C901
+def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:  # noqa: C901, PLR0912
     text = ""
     match name:
         case "echo":
@@ -59,6 +61,10 @@ def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]
             waiting[identifier].wait(30)
         case "cancelled":
             text = json.dumps(cancels)
+        case "touch":
+            text = json.dumps(watched)
+            for uri in watched:
+                say({"method": "notifications/resources/updated", "params": {"uri": uri}})
         case "steps":
             for number in range(1, 4):
                 told = {"progress": number, "total": 3, "message": f"step {number}"}
@@ -124,7 +130,14 @@ def answer(identifier: Any, method: str, params: dict[str, Any]) -> dict[str, An
         case "tools/call":
             return call(identifier, params["name"], params.get("arguments", {}), meta)
         case "subscriptions/listen" if ERA == "2026":
+            watched[:] = params["notifications"].get("resourceSubscriptions", [])
             threading.Event().wait()
+        case "resources/subscribe" if ERA == "2025":
+            watched.append(params["uri"])
+            return {}
+        case "resources/unsubscribe" if ERA == "2025":
+            watched.remove(params["uri"])
+            return {}
     raise Refused({"code": -32601, "message": f"Method not found: {method}"})
 
 

@@ -18,6 +18,7 @@ from mcpfleet.sources.source import Command, Source, Value
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.worker.hosting.child import Reaping
 from mcpfleet.worker.hosting.hosted_source import HostedSource
+from tests.contract.fleet.listener import listening
 from tests.contract.fleet.vault_app import post
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
 from tests.unit.edge.asgi import MODERN, request
@@ -51,7 +52,7 @@ async def test_declarations_are_listed_member_for_member(fleet: LocalFleet) -> N
     assert echo == {
         "name": "echo", "description": "echo", "inputSchema": {"type": "object"}, "x-unknown": {"kept": None},
     }  # fmt: skip
-    assert len(listed) == 9
+    assert len(listed) == 10
 
 
 @pytest.mark.rule("B25")
@@ -183,15 +184,20 @@ async def test_calls_that_share_nothing_have_a_child_each() -> None:
 @pytest.mark.rule("B18", "B21")
 async def test_a_source_that_cannot_start_is_paused_and_named() -> None:
     told: list[tuple[bool, str]] = []
+    is_told = anyio.Event()
+
+    def tell(is_there: bool, why: str) -> None:
+        told.append((is_there, why))
+        is_told.set()
+
     reaping = Reaping()
     held = HostedSource(
         source("broken"), reaping, log=structlog.get_logger(),
-        tell_health=lambda *health: told.append(health), on_change=lambda: None,
+        tell_health=tell, on_change=lambda: None, on_update=lambda _: None,
     )  # fmt: skip
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(held.run)
-        await held.has_tried.wait()
-        await anyio.wait_all_tasks_blocked()
+        await is_told.wait()
         tasks.cancel_scope.cancel()
     await reaping.close()
     assert told == [(False, "ended with exit code 4; it last wrote: cannot open the database ***")]
@@ -263,3 +269,16 @@ async def test_definitions_are_equal_whatever_the_secret_and_the_order_of_pages(
         offers = overlay(one, SourceLists(tools=listed), hosted=one.digest, per_caller=True).offers
         digests.add(frozenset(each.definition.digest for each in offers))
     assert len(digests) == 1
+
+
+@pytest.mark.rule("B5")
+async def test_updates_of_watched_resources_reach_those_who_watch(fleet: LocalFleet) -> None:
+    async with (
+        fleet.http() as http,
+        listening(http, "/mcp", resourceSubscriptions=["fixture://one", "fixture://other"]) as [listener],
+    ):
+        with anyio.fail_after(20):
+            while "fixture://one" not in listener.uris():
+                answer = await call(fleet, "touch", {})
+                assert answer["result"]["content"][0]["text"] in ("[]", '["fixture://one"]')
+                await anyio.sleep(0.1)

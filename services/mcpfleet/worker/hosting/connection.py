@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import DispatchContext, Dispatcher
+from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
 
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.sources.source import Source
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -28,6 +28,7 @@ from mcpfleet.wire.protocol import (
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
 )
+from mcpfleet.worker.hosting.link import Facts, Listener, OpenLink, SourceFailed, SourceLink
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -41,73 +42,9 @@ _LISTS: Final = {
 """The notifications that a list has changed, and the fields of a filter that ask for them."""
 
 
-class SourceFailed(Exception):
-    """Raised when a connection cannot be made, or its handshake fails; the text is for the operator.
-
-    Attributes:
-        is_era: nothing was said against a handshake of 2025, which has not been tried.
-    """
-
-    def __init__(self, why: str, *, is_era: bool = False) -> None:
-        super().__init__(why)
-        self.is_era = is_era
-
-
-class SourceLink(Protocol):
-    """What carries the messages of one connection."""
-
-    @property
-    def dispatcher(self) -> Dispatcher[TransportContext]:
-        """Sends requests, and hears the source."""
-
-    def was_begun(self, request: RequestId) -> bool:
-        """Return whether a byte of a request may have been sent."""
-
-    def was_refused(self, request: RequestId) -> bool:
-        """Return whether the source itself answered a request with an error."""
-
-    def forget(self, request: RequestId) -> None:
-        """Forget a request that has ended."""
-
-    async def why_over(self) -> str:
-        """Say why it carries no more, for the operator; it may wait a moment for what tells it."""
-
-
-OpenLink = Callable[[], AbstractAsyncContextManager[SourceLink]]
-"""Opens a link for the length of a block; raises `SourceFailed`."""
-
-
-class Listener(Protocol):
-    """Hears what a source says by itself."""
-
-    def lists_changed(self) -> None:
-        """Hear that a list may have changed."""
-
-    def resource_updated(self, uri: str) -> None:
-        """Hear that a resource has changed."""
-
-    def logged(self, params: Mapping[str, Any]) -> None:
-        """Hear a log message that belongs to no call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a source says of itself in its handshake."""
-
-    revision: str
-    server: dict[str, Any] = field(default_factory=dict)
-    capabilities: dict[str, Any] = field(default_factory=dict)
-    instructions: str | None = None
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether requests carry what a handshake told before."""
-        return self.revision == MODERN
-
-    def has(self, capability: str, setting: str | None = None) -> bool:
-        """Return whether it has a capability, and a setting of it where one is named."""
-        held = self.capabilities.get(capability)
-        return isinstance(held, dict) and (setting is None or held.get(setting) is True)
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+"""Seconds between two streams that a source ends; each pause is twice the one before."""
 
 
 class SourceConnection:
@@ -121,6 +58,8 @@ class SourceConnection:
         self._ids = itertools.count(1)
         self._progress: dict[RequestId, OnProgress] = {}
         self._over = anyio.Event()
+        self._watched: frozenset[str] = frozenset()
+        self._watches_others = AutoResetEvent()
         self._link: SourceLink
         self.facts: Facts
         """Known once `run` has started."""
@@ -315,22 +254,63 @@ class SourceConnection:
             return {"roots": [{"uri": uri} for uri in self._source.roots]}
         raise MCPError(METHOD_NOT_FOUND, f"Method not found: this client declared nothing that {method} needs")
 
+    async def watch(self, uris: frozenset[str]) -> None:
+        """Hear of changes of these resources, and of no others, as far as the source tells them.
+
+        Raises:
+            NotSent, UpstreamLost: as `request`.
+        """
+        if not self.facts.has("resources", "subscribe"):
+            return
+        if self.facts.is_modern:
+            self._watched = uris
+            self._watches_others.set()
+            return
+        before, self._watched = self._watched, uris
+        for method, changed in (("subscribe", uris - before), ("unsubscribe", before - uris)):
+            for uri in sorted(changed):
+                with suppress(UpstreamError):  # a source need not take every URI
+                    await self.request(f"resources/{method}", {"uri": uri})
+
     async def _listen(self) -> None:
-        """Hear of changed lists from a source of 2026-07-28, until cancelled; a stream that ends is opened again."""
+        """Hear of changes from a source of 2026-07-28, until cancelled; a stream that ends is opened again."""
+        pause = _FIRST_PAUSE
+        while not self.is_over:
+            wanted = self._filter()
+            heard = await self._listened(wanted) if wanted else await self._watches_others.wait()
+            if heard is None:
+                return
+            if wanted and not heard:  # it ended by itself: what changed meanwhile was not told
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._listener.lists_changed()
+                for uri in self._watched:
+                    self._listener.resource_updated(uri)
+
+    def _filter(self) -> dict[str, Any]:
         kinds = ("tools", "prompts", "resources")
-        wanted = {f"{kind}ListChanged": True for kind in kinds if self.facts.has(kind, "listChanged")}
-        pause = 0.5
-        while wanted and not self.is_over:
+        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds if self.facts.has(kind, "listChanged")}
+        return wanted | ({"resourceSubscriptions": sorted(self._watched)} if self._watched else {})
+
+    async def _listened(self, wanted: Mapping[str, Any]) -> bool | None:
+        """Hold a stream until it ends, or something else is watched (True); None where there is no use in another."""
+        ended: bool | None = True
+        async with anyio.create_task_group() as tasks:
+
+            async def stop() -> None:
+                await self._watches_others.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stop)
             try:
                 await self.request("subscriptions/listen", {"notifications": wanted})
+                ended = False
             except UpstreamError as error:
-                if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
-                    return
+                ended = None if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else False
             except (NotSent, UpstreamLost):
-                return
-            await anyio.sleep(pause)
-            pause = min(2 * pause, 30.0)
-            self._listener.lists_changed()  # what was told meanwhile is lost
+                ended = None
+            tasks.cancel_scope.cancel()
+        return ended
 
 
 async def _ignore(context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None) -> None:

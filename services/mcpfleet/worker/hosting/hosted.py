@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 
-from mcpfleet.app.hosts import Hosts
+from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, Scope
 from mcpfleet.app.localized import SOURCE, Localizer
+from mcpfleet.contracts.hints import BadUri
 from mcpfleet.contracts.manifest import Manifest, digest_of
 from mcpfleet.process.run import Process
 from mcpfleet.sources.overlay import Overlaid, together
@@ -30,7 +32,7 @@ _UNLISTED: Final = "0"
 class Hosted:
     """The sources of one worker, in the place of an App."""
 
-    interceptors = observers = watchers = sources = permitters = ()
+    interceptors = observers = sources = permitters = ()
     clean = None
     """Results are passed on as they are (B2)."""
 
@@ -40,6 +42,7 @@ class Hosted:
         self._handlers: list[HostedHandler] = []
         """Replaced as a whole, since the bus's loop reads it."""
         self._told: set[str] = set()
+        self.watchers = (Watcher(self._watch),)
         self._reaping = Reaping()
         self._process = process
         self._sources = [self._held(source) for source in sources]
@@ -48,7 +51,23 @@ class Hosted:
         def tell(is_there: bool, why: str) -> None:
             self._process.health.set(f"source {source.name}", is_there, why)
 
-        return HostedSource(source, self._reaping, log=self._process.log, tell_health=tell, on_change=self._take)
+        return HostedSource(
+            source,
+            self._reaping,
+            log=self._process.log,
+            tell_health=tell,
+            on_change=self._take,
+            on_update=self._publish,
+        )
+
+    def _publish(self, uri: str) -> None:
+        with suppress(BadUri):  # nobody can watch such a one
+            self.hosts.publish(uri)
+
+    async def _watch(self, uris: frozenset[str]) -> None:
+        """Have each source tell of changes of its resources that clients watch; on the handlers' loop."""
+        for source in self._sources:
+            source.watch(uris)
 
     @property
     def handlers(self) -> list[HostedHandler]:

@@ -17,10 +17,12 @@ from mcpfleet.app.context import Context
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.errors import leaves
 from mcpfleet.sources.source import Command, Object, Source
+from mcpfleet.wire.uri_template import UriTemplate
 from mcpfleet.worker.hosting import object_server
 from mcpfleet.worker.hosting.child import Reaping
-from mcpfleet.worker.hosting.connection import SourceConnection, SourceFailed, SourceLink
+from mcpfleet.worker.hosting.connection import SourceConnection
 from mcpfleet.worker.hosting.handler import HostedHandler
+from mcpfleet.worker.hosting.link import SourceFailed, SourceLink
 from mcpfleet.worker.hosting.listing import SourceListing, list_source
 from mcpfleet.worker.hosting.stdio_link import stdio_link
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
@@ -57,6 +59,7 @@ class HostedSource:
         log: FilteringBoundLogger,
         tell_health: Callable[[bool, str], None],
         on_change: Callable[[], None],
+        on_update: Callable[[str], None],
     ) -> None:
         """Hold nothing yet.
 
@@ -66,6 +69,7 @@ class HostedSource:
             log: gets what it says, and why it ends.
             tell_health: hears whether it is there, and why not.
             on_change: hears that it offers something else.
+            on_update: hears that a resource has changed.
         """
         self.source = source
         self.handlers: tuple[HostedHandler, ...] = ()
@@ -78,6 +82,10 @@ class HostedSource:
         self._output = logging.getLogger(f"source.{source.name}")
         self._tell_health = tell_health
         self._on_change = on_change
+        self._on_update = on_update
+        self._watched: frozenset[str] = frozenset()
+        """The resources that clients watch."""
+        self._watches_others = AutoResetEvent()
         self._era = source.era
         self._home: SourceConnection | None = None
         """The connection that lists, and that carries the calls of a shared source."""
@@ -144,6 +152,7 @@ class HostedSource:
         """Read the lists again when they change, until the connection ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._relist, connection)
+            tasks.start_soon(self._keep_watch, connection)
             await connection.ended()
             tasks.cancel_scope.cancel()
         self._last_seen = time.monotonic()
@@ -162,6 +171,30 @@ class HostedSource:
                 self._log.warning("source not listed, former list stays", error=str(error))
                 await anyio.sleep(_LIST_AGAIN)
                 self._changed.set()
+
+    def watch(self, uris: frozenset[str]) -> None:
+        """Have the source tell of changes of these resources, of those that it has."""
+        own = frozenset(uri for uri in uris if self._has(uri))
+        if own != self._watched:
+            self._watched = own
+            self._watches_others.set()
+
+    def _has(self, uri: str) -> bool:
+        definitions = [each.definition for each in self.handlers]
+        return any(each.kind == "resource" and each.name == uri for each in definitions) or any(
+            each.kind == "template" and UriTemplate.parse(each.name).match(uri) is not None for each in definitions
+        )
+
+    async def _keep_watch(self, connection: SourceConnection) -> None:
+        """Watch at the source what clients watch; what may have changed before that is told once."""
+        for uri in self._watched:
+            self._on_update(uri)
+        while True:
+            try:
+                await connection.watch(self._watched)
+            except (NotSent, UpstreamLost):
+                return
+            await self._watches_others.wait()
 
     async def _list(self, connection: SourceConnection) -> None:
         """Read all lists, and take them over if they differ."""
@@ -232,7 +265,8 @@ class HostedSource:
         self._changed.set()
 
     def resource_updated(self, uri: str) -> None:
-        """Do nothing yet: no source is told which resources are watched."""
+        """Tell those who watch a resource that it has changed."""
+        self._on_update(uri)
 
     def logged(self, params: Mapping[str, Any]) -> None:
         """Log a message that belongs to no call that could be named."""

@@ -11,7 +11,8 @@ from mcp_types import METHOD_NOT_FOUND
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS
 from mcpfleet.sources.overlay import Overlaid, SourceLists, overlay
 from mcpfleet.sources.source import Source
-from mcpfleet.worker.hosting.connection import Facts, SourceConnection, SourceFailed
+from mcpfleet.worker.hosting.connection import SourceConnection
+from mcpfleet.worker.hosting.link import Facts, SourceFailed
 from mcpfleet.worker.upstream import UpstreamError
 
 _LISTS: Final = (

@@ -14,7 +14,7 @@ from mcp_types import RequestId
 
 from mcpfleet.sources.source import Command, Source
 from mcpfleet.worker.hosting.child import HostedChild, Reaping, StartError, environment
-from mcpfleet.worker.hosting.connection import SourceFailed
+from mcpfleet.worker.hosting.link import SourceFailed
 from mcpfleet.worker.hosting.pipes import MessagesIn, MessagesOut, follow_errors
 
 _MASK: Final = "***"
