@@ -9,8 +9,8 @@ CORES := -n auto --dist worksteal
 # Contract tests wait for half of their time, so twice as many run as there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(16, 2 * (os.cpu_count() or 1)))')
 BESIDE := -n $(WORKERS) --dist worksteal
-# Files of tests that start processes run side by side, three for two cores, in the order that they are named in: each
-# file shares what it starts.
+# Files of tests that start processes run side by side, three for two cores, in the order that they are named in, the
+# longest first: each file shares what it starts.
 HALF_MORE ?= $(shell $(PYTHON) -c 'import os; print(min(16, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FILES := -n $(HALF_MORE) --dist loadfile --no-loadscope-reorder
 # Each run of tests writes down which rules it showed; the last step of `test` reads all records of the present tree.
@@ -108,7 +108,7 @@ contract: $(VENV)/.test
 
 # All that starts processes, in one run, whose end no core waits for: `fleet`, `deploy`, `chaos` and `conformance` are its parts.
 processes: $(VENV)/.test $(SITE_VENV)/.site
-	$(RUN)/pytest $(FILES) $(RECORD) tests/deploy tests/conformance tests/fleet tests/chaos
+	$(RUN)/pytest $(FILES) $(RECORD) tests/deploy tests/conformance tests/chaos tests/fleet
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/fleet

@@ -249,7 +249,12 @@ async def test_a_folder_that_is_rewritten_all_the_time_has_no_entry_without_its_
                 while len(seen) < 4:
                     for uri in (A, "skill://acme/a/docs/x.md"):
                         # A snapshot may come between the two, as often as the two workers differ for a moment.
-                        assert any([await fits(uri) for _ in range(50)])
+                        for _ in range(50):
+                            await anyio.sleep(0.02)
+                            if await fits(uri):
+                                break
+                        else:
+                            raise AssertionError(f"no read of {uri} fitted its entry")
             tasks.cancel_scope.cancel()
         assert len(seen) >= 4, fleet.logs()
 

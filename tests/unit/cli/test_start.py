@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from importlib import import_module
+from math import inf
 
 import pytest
 import typer
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from mcpfleet.cli.commands import group
 
 TRIES = 3
-"""A busy machine makes a process slower, never faster: the best of several is its own cost."""
+"""A busy machine makes a process slower, never faster: the best of so many is its own cost. The first may show it."""
 OF_A_VERSION = 0.25
 """Seconds of CPU that `mcpfleet --version` may take."""
 OF_A_CALL = 0.3
@@ -25,11 +26,7 @@ HEAVY = ("anyio", "httpx2", "jsonschema_rs", "mcp", "mcp_types", "nats", "pydant
 
 
 def cpu(*arguments: str) -> float:
-    """The least seconds of CPU of several runs of this interpreter with these arguments."""
-    return min(_cpu(arguments) for _ in range(TRIES))
-
-
-def _cpu(arguments: tuple[str, ...]) -> float:
+    """The seconds of CPU of a run of this interpreter with these arguments."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     usage: resource.struct_rusage = os.wait4(process.pid, 0)[2]
     process.returncode = 0  # it was waited for
@@ -68,15 +65,18 @@ def test_a_command_that_runs_nothing_imports_nothing_heavy(words: list[str], typ
 
 
 def test_the_version_is_there_at_once() -> None:
-    assert cpu("-m", "mcpfleet.cli", "--version") <= OF_A_VERSION
+    assert any(cpu("-m", "mcpfleet.cli", "--version") <= OF_A_VERSION for _ in range(TRIES))
 
 
 def test_a_call_costs_little_more_than_the_official_client() -> None:
     """Nobody listens there, so a command costs its start. The import takes 1 s, or else the machine is slow."""
-    client = cpu("-c", "from mcp import Client")
-    assert cpu("-m", "mcpfleet.cli", "call", "http://127.0.0.1:9/mcp", "search") <= client + OF_A_CALL * max(
-        1.0, client
-    )
+    client = call = inf
+    for _ in range(TRIES):
+        client = min(client, cpu("-c", "from mcp import Client"))
+        call = min(call, cpu("-m", "mcpfleet.cli", "call", "http://127.0.0.1:9/mcp", "search"))
+        if call <= client + OF_A_CALL * max(1.0, client):
+            return
+    pytest.fail(f"a call takes {call} s, and the client's import {client} s")
 
 
 def test_every_command_of_the_table_is_declared_where_the_table_says() -> None:

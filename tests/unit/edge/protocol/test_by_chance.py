@@ -62,7 +62,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4) | st.dict
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=6)
 NAMES = st.sampled_from([b"mcp-method", b"mcp-name", b"mcp-protocol-version", b"mcp-param-a", b"host", b"origin"])
 PAIRS = st.lists(st.tuples(NAMES, st.binary(max_size=24)), max_size=6)
-by_chance = settings(deadline=None, max_examples=200)
+by_chance = settings(deadline=None, max_examples=100)
 
 
 @pytest.mark.rule("D18")
