@@ -29,11 +29,16 @@ def entry(
     if audience is not Audience.WITH_APPS:
         return _with_ui(definition.wire, {}) if is_for_models(ui) else None
     document = documents.get(ui.get("resourceUri", ""))
-    if "resourceUri" not in ui or (document is not None and document.pool == pool):
+    if "resourceUri" not in ui or (document is not None and _is_of_one_app(document, definition, pool)):
         return _with_ui(definition.wire, ui)
     # Its document is hidden, or another application's. A tool that not everybody may see stays so.
     visibility = ui.get("visibility", VISIBLE)
     return _with_ui(definition.wire, {} if VISIBLE.issubset(visibility) else {"visibility": visibility})
+
+
+def _is_of_one_app(document: Listed, tool: Definition, pool: str) -> bool:
+    """Return whether a document and a tool are of one application; sources of a pool are several."""
+    return document.pool == pool and document.definition.hosted == tool.hosted
 
 
 def _with_ui(wire: Mapping[str, Any], ui: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,17 @@ async def test_an_import_that_ends_its_process_is_told_by_its_code(tmp_path: Pat
             await first.hear()
 
 
+@pytest.mark.rule("X17")
+async def test_a_worker_of_dev_takes_documents_that_connect_to_this_machine(tmp_path: Path) -> None:
+    """Everywhere else that is a mistake of the declaration."""
+    file = tmp_path / "shop.py"
+    text = "from mcpfleet.app import App, Csp\napp = App('shop', version='1')\n"
+    file.write_text(f"{text}Csp(connect=['http://localhost:5173'])\n")
+    async with importing(str(file)) as first:
+        await first.hear()
+        assert first.report.mistake is None
+
+
 async def test_a_first_worker_that_no_fleet_takes_ends_with_its_block(tmp_path: Path) -> None:
     """Whatever it prints meanwhile does not hold it up."""
     file, told = tmp_path / "shop.py", tmp_path / "pid"

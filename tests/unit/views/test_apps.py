@@ -98,6 +98,9 @@ def test_a_tool_whose_document_is_hidden_or_of_another_pool_loses_it() -> None:
     assert entries(seen(*tools, hidden, principal=Principal(subject="ann", tenant="acme")))["stock"] is not None
     assert entries(seen(*tools)) == lost
     assert entries(seen(*tools, definition("resource", BOARD), pools=("shop", "shop", "other"))) == lost
+    assert entries(seen(*tools, definition("resource", BOARD, hosted="1"))) == lost
+    hosted = tool("stock", hosted="1"), definition("resource", BOARD, hosted="1")
+    assert entries(seen(*hosted)) == {"stock": {"resourceUri": BOARD}}
 
 
 @pytest.mark.rule("X10")

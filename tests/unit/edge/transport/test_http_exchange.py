@@ -94,7 +94,12 @@ async def test_an_answer_without_content_states_no_length() -> None:
 async def test_an_answer_with_a_body_is_json() -> None:
     exchange = Exchange(Post())
     await exchange.client().answer(503, b"{}", {"Retry-After": "2"})
-    assert exchange.headers == {b"content-type": b"application/json", b"content-length": b"2", b"retry-after": b"2"}
+    assert exchange.headers == {
+        b"content-type": b"application/json",
+        b"x-content-type-options": b"nosniff",
+        b"content-length": b"2",
+        b"retry-after": b"2",
+    }
 
 
 @pytest.mark.rule("M11")
@@ -106,7 +111,8 @@ async def test_a_stream_tells_proxies_to_hold_nothing_back() -> None:
     ongoing = exchange.is_over, client.is_streaming
     await client.close_stream()
     assert (ongoing, exchange.is_over) == ((False, True), True)
-    assert exchange.headers == {b"content-type": b"text/event-stream", b"x-accel-buffering": b"no"}
+    nosniff = {b"x-content-type-options": b"nosniff"}
+    assert exchange.headers == {b"content-type": b"text/event-stream", b"x-accel-buffering": b"no", **nosniff}
 
 
 @pytest.mark.rule("D14")
