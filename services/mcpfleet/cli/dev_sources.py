@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcpfleet.cli.import_report import REPORT, Declared, Finding, ImportReport, write
 from mcpfleet.contracts.endpoints import EVERY_POOL
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.tracebacks import shown_path
 from mcpfleet.sources.reading import Configuration
-from mcpfleet.sources.source import Command, Source
+from mcpfleet.sources.source import Command, Object, Source
 from mcpfleet.sources.target import SourceTarget
 from mcpfleet.worker.hosting.hosting import Hosting
 
@@ -42,7 +44,7 @@ def described(target: SourceTarget) -> tuple[ImportReport, Hosting | None]:
         version="-",
         warnings=tuple(Finding(message=str(note)) for note in found.notes),
         began=began,
-        files=tuple(map(str, found.files)),
+        files=(*map(str, found.files), *_modules(hosting.sources)),
         runs=tuple(map(command_of, hosting.sources)),
         endpoints=endpoints,
     ), hosting
@@ -74,6 +76,8 @@ def on_one_machine(source: Source) -> Source:
 def command_of(source: Source) -> str:
     """Return what a source runs or reaches, as the configuration has it: without values of variables."""
     way = source.way
+    if isinstance(way, Object):
+        return f"{source.name}: {way.python or 'python'} {shown_path(way.target)}"
     if isinstance(way, Command):
         import shlex  # noqa: PLC0415  # few need it
 
@@ -119,6 +123,15 @@ def listed(report: ImportReport, hosted: Hosted) -> ImportReport:
         for each in hosted.handlers
     )  # fmt: skip
     return report.model_copy(update={"declared": declared})
+
+
+def _modules(sources: tuple[Source, ...]) -> Iterator[str]:
+    """Yield the Python files of server objects: a change of one starts it anew."""
+    for source in sources:
+        if isinstance(source.way, Object):
+            file = source.way.target.rpartition(":")[0] or source.way.target
+            if file.endswith(".py"):
+                yield str(Path(file).resolve())
 
 
 def _files(target: SourceTarget) -> tuple[str, ...]:

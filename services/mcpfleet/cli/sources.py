@@ -19,13 +19,19 @@ Targets = Annotated[
     typer.Argument(
         metavar="TARGET… | -- COMMAND…",
         help="An application (path/to/app.py or module:attribute), or MCP servers that exist: .mcp.json, fleet.toml, "
-        "fleet.toml:NAME, a URL, openapi:FILE, or behind -- the command that starts one.",
+        "fleet.toml:NAME, server.py:mcp, or behind -- the command that starts one.",
         show_default=False,
     ),
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Serve this server of a file alone. May be repeated.", show_default=False),
+]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH", help="The interpreter for a server.py whose packages are not here.", show_default=False
+    ),
 ]
 Isolation = Annotated[
     str | None,
@@ -37,33 +43,41 @@ Isolation = Annotated[
 
 
 def chosen_target(
-    ctx: typer.Context, targets: Sequence[str] | None, only: Sequence[str] | None = None, isolation: str | None = None
+    ctx: typer.Context,
+    targets: Sequence[str] | None,
+    *,
+    only: Sequence[str] | None = None,
+    isolation: str | None = None,
+    python: str | None = None,
 ) -> str:
     """Return the target of an App as it was typed, and all that names sources as one text.
 
     Raises:
         ConfigurationError: there is no target, or the words do not fit together.
     """
-    from mcpfleet.sources.names import is_source  # noqa: PLC0415  # `--help` needs none of it
+    from mcpfleet.sources.names import is_server_file, is_source  # noqa: PLC0415  # `--help` needs none of it
 
     command = tuple(ctx.meta.get(BEHIND, ()))
     named = list(targets or ())[: len(targets or ()) - len(command)]
     if not named and not command:
         raise ConfigurationError(
-            "name what to serve: an application (app.py), a file of servers (.mcp.json, fleet.toml), a URL, or behind "
-            "-- the command of a server"
+            "name what to serve: an application (app.py), a file of servers (.mcp.json, fleet.toml), a server.py, or "
+            "behind -- the command of a server"
         )
-    if not command and len(named) == 1 and not is_source(named[0]):
+    for each in named:
+        check_file(each)
+    if python is not None and not any(is_python(each) for each in named):
+        raise ConfigurationError("--python: is for a server in a Python file, and none is named")
+    servers = [each for each in named if is_source(each) or is_server_file(each) or (python and is_python(each))]
+    if not command and len(named) == 1 and not servers:
         for option, given in (("--only", only), ("--isolation", isolation)):
             if given:
                 raise ConfigurationError(f"{option}: is for MCP servers that exist, and {named[0]} is an application")
-        check_file(named[0])
         return named[0]
-    target = _source_target(named, command, only or (), isolation)
     for each in named:
-        if not is_source(each):
+        if each not in servers:
             raise ConfigurationError(f"{each}: an application is served alone, without other targets")
-    return target.model_dump_json(exclude_defaults=True)
+    return _source_target(named, command, only or (), isolation, python).model_dump_json(exclude_defaults=True)
 
 
 def source_target(target: str) -> SourceTarget | None:
@@ -83,6 +97,11 @@ def words_of(target: str) -> list[str]:
     return [*sources.targets, *(["--", *sources.command] if sources.command else [])]
 
 
+def is_python(target: str) -> bool:
+    """Return whether a target is a Python file."""
+    return target.partition(":")[0].endswith(".py")
+
+
 def check_file(target: str) -> None:
     """Refuse a missing file at once: a worker would say so later.
 
@@ -95,7 +114,7 @@ def check_file(target: str) -> None:
 
 
 def _source_target(
-    named: Sequence[str], command: tuple[str, ...], only: Sequence[str], isolation: str | None
+    named: Sequence[str], command: tuple[str, ...], only: Sequence[str], isolation: str | None, python: str | None
 ) -> SourceTarget:
     from pydantic import ValidationError  # noqa: PLC0415
 
@@ -103,7 +122,7 @@ def _source_target(
 
     try:
         return SourceTarget.model_validate(
-            {"targets": tuple(named), "command": command, "only": tuple(only), "isolation": isolation}
+            {"targets": named, "command": command, "only": only, "isolation": isolation, "python": python}
         )
     except ValidationError:
         raise ConfigurationError(

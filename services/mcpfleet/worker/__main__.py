@@ -24,7 +24,7 @@ from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.process.shutdown import BUS, LEASES, Departure
-from mcpfleet.sources.names import is_source
+from mcpfleet.sources.names import is_server_file, is_source
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.hosting.hosting import Hosting, hosting_of
@@ -200,7 +200,7 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
 def _load(target: str) -> App | Hosting:
     if not target:
         raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py, module:attribute or fleet.toml:NAME")
-    if is_source(target):
+    if is_source(target) or is_server_file(target):
         return hosting_of(target, os.environ)
     try:
         return load(target)

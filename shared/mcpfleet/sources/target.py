@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.sources.names import FILE, OPENAPI, name_of
+from mcpfleet.sources.names import FILE, OPENAPI, PYTHON_FILE, name_of
 from mcpfleet.sources.reading import Configuration, read_configuration
-from mcpfleet.sources.source import Command, Isolation, OpenApi, Source, Url
+from mcpfleet.sources.source import Command, Isolation, Object, OpenApi, Source, Url
 
 
 class SourceTarget(BaseModel):
@@ -23,13 +23,15 @@ class SourceTarget(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     targets: tuple[str, ...] = ()
-    """`fleet.toml`, `.mcp.json:memory`, `https://…/mcp`, `openapi:FILE`."""
+    """`fleet.toml`, `.mcp.json:memory`, `server.py:mcp`, `https://…/mcp`, `openapi:FILE`."""
     command: tuple[str, ...] = ()
     """The words behind `--`; nothing in them is expanded."""
     only: tuple[str, ...] = ()
     """The wanted sources of files; empty for all."""
     isolation: Isolation | None = None
     """For sources that say nothing of it."""
+    python: str | None = None
+    """The interpreter for Python files among the targets."""
 
     @property
     def text(self) -> str:
@@ -39,7 +41,7 @@ class SourceTarget(BaseModel):
     @property
     def files(self) -> tuple[str, ...]:
         """The files that it names; those that they include are not among them."""
-        found = map(FILE.fullmatch, self.targets)
+        found = (FILE.fullmatch(each) or PYTHON_FILE.fullmatch(each) for each in self.targets)
         return tuple(each["file"] for each in found if each is not None)
 
     def read(self, environment: Mapping[str, str]) -> Configuration:
@@ -84,13 +86,21 @@ class SourceTarget(BaseModel):
             return Configuration((Source(name=name, way=OpenApi(document=document)),))
         if target.startswith(("http://", "https://")):
             return Configuration((Source(name=pool_named(urlsplit(target).netloc), way=Url(url=target)),))
+        if (server := PYTHON_FILE.fullmatch(target)) is not None:
+            return self._server(target, Path(server["file"]).resolve(), server["name"])
         found = FILE.fullmatch(target)
         if found is None:
             raise ConfigurationError(
-                f"{target}: is no file of sources (.toml or .json), URL or {OPENAPI}FILE, and an App is served alone"
+                f"{target}: is no file of servers (.toml, .json or .py), URL or {OPENAPI}FILE; an App is served alone"
             )
         only = self.only if found["name"] is None else (found["name"],)
         read = read_configuration(Path(found["file"]), environment, only)
         if found["name"] is None:
             return read
         return replace(read, endpoints={})  # they are the fleet's, not one source's
+
+    def _server(self, target: str, file: Path, name: str | None) -> Configuration:
+        if not file.is_file():
+            raise ConfigurationError(f"{target}: the file does not exist")
+        way = Object(target=f"{file}:{name}" if name else str(file), python=self.python)
+        return Configuration((Source(name=pool_named(file.stem), way=way),))

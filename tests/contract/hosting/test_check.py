@@ -95,7 +95,7 @@ url = "https://far.example/mcp"
     assert "none is not served: " in err
     assert "no-such-program" in err
     assert "far is not served: " in err
-    assert "workers serve only commands yet" in err
+    assert "workers serve only commands" in err
 
 
 def test_a_worker_serves_one_source_of_a_file(tmp_path: Path) -> None:
@@ -113,3 +113,10 @@ def test_a_setting_of_a_tool_that_no_worker_does_yet_is_refused(tmp_path: Path, 
     file = fleet(tmp_path, f"[sources.demo.tools.pid]\n{setting} = {value}\n")
     with pytest.raises(ConfigurationError, match=rf"tools\.pid\.{setting}: no worker does this yet"):
         hosting_of(file, {})
+
+
+def test_an_object_of_a_python_file_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = checked(capsys, f"{SERVER.with_name('object_servers.py')}:high")
+    assert code == 0
+    assert "  high 5" in out.splitlines()
+    assert "    add(left: int, right: int)" in out.splitlines()

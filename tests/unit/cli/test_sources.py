@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from mcpfleet.cli.commands.group import DashedCommand
 from mcpfleet.cli.dev_sources import described
-from mcpfleet.cli.sources import Isolation, Only, Targets, chosen_target, source_target, words_of
+from mcpfleet.cli.sources import Isolation, Only, Python, Targets, chosen_target, source_target, words_of
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.sources.source import Object
 from mcpfleet.sources.target import SourceTarget
 
 ENTRY = {"command": "npx", "args": ["-y", "server", "--token", "${TOKEN}"]}
@@ -25,10 +26,15 @@ def chosen(*words: str) -> str:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
     @app.command(cls=DashedCommand)
-    def serve(
-        ctx: typer.Context, targets: Targets = None, port: int = 0, only: Only = None, isolation: Isolation = None
+    def serve(  # noqa: PLR0917  # options are parameters
+        ctx: typer.Context,
+        targets: Targets = None,
+        port: int = 0,
+        only: Only = None,
+        isolation: Isolation = None,
+        python: Python = None,
     ) -> None:
-        found.append(chosen_target(ctx, targets, only, isolation))
+        found.append(chosen_target(ctx, targets, only=only, isolation=isolation, python=python))
 
     result = CliRunner().invoke(app, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -66,6 +72,36 @@ def test_all_words_behind_two_dashes_are_the_command() -> None:
     assert sources("--", "shop.py").command == ("shop.py",)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_server"),
+    [
+        ("from fastmcp import FastMCP\nmcp = FastMCP('x')\n", True),
+        ("def make():\n    from mcp.server import MCPServer\n", True),
+        ("from mcpfleet.app import App\nfrom fastmcp import FastMCP\n", False),
+        ("import shop\n", False),
+        ("import (\n", False),
+    ],
+)
+def test_a_python_file_is_a_server_if_it_imports_one_and_no_app(tmp_path: Path, text: str, is_server: bool) -> None:
+    """Nothing of it is run."""
+    file = tmp_path / "shop.py"
+    file.write_text(text)
+    assert (source_target(chosen(f"{file}:mcp")) is not None) is is_server
+    assert source_target(chosen(str(file), "--python", "python3")) is not None
+
+
+def test_a_server_of_a_python_file_is_told_with_its_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text("import fastmcp\n")
+    report, hosting = described(sources("shop.py:mcp", "--python", ".venv/bin/python"))
+    assert hosting is not None
+    assert hosting.sources[0].way == Object(target=f"{tmp_path}/shop.py:mcp", python=".venv/bin/python")
+    assert report.runs == ("shop: .venv/bin/python shop.py:mcp",)
+    assert report.files == (f"{tmp_path}/shop.py",)
+
+
 def test_a_target_is_handed_on_to_another_command_as_it_was_typed() -> None:
     assert words_of(chosen("a.json", "--", "npx", "-y")) == ["a.json", "--", "npx", "-y"]
     assert words_of("shop.module:app") == ["shop.module:app"]
@@ -78,6 +114,7 @@ def test_a_target_is_handed_on_to_another_command_as_it_was_typed() -> None:
         (("none.py",), "none.py: the file does not exist"),
         (("shop.module", "a.json"), "shop.module: an application is served alone"),
         (("shop.module", "--only", "x"), "--only: is for MCP servers that exist"),
+        (("shop.module", "--python", "python"), "--python: is for a server in a Python file"),
         (("shop.module", "--isolation", "call"), "--isolation: is for MCP servers that exist"),
         (("a.json", "--isolation", "all"), "--isolation: 'all' is unknown"),
     ],

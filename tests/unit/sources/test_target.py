@@ -84,5 +84,5 @@ def test_two_sources_of_one_name_and_none_at_all_are_told(tmp_path: Path) -> Non
     file.write_text('{"mcpServers": {"one": {"type": "sse", "url": "https://x"}}}')
     with pytest.raises(ConfigurationError, match=r"there is no source to serve: .*one is left out"):
         SourceTarget(targets=(str(file),)).read({})
-    with pytest.raises(ConfigurationError, match=r"shop\.py: is no file of sources"):
-        SourceTarget(targets=("shop.py",)).read({})
+    with pytest.raises(ConfigurationError, match=r"shop\.module: is no file of servers"):
+        SourceTarget(targets=("shop.module",)).read({})

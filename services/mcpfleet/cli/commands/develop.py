@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mcpfleet.cli.options import Target
-from mcpfleet.cli.sources import Isolation, Only, Targets, chosen_target, source_target
+from mcpfleet.cli.sources import Isolation, Only, Python, Targets, chosen_target, source_target
 from mcpfleet.process.errors import ConfigurationError
 
 if TYPE_CHECKING:  # it costs start-up time
@@ -32,6 +32,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     host: Annotated[str, typer.Option(help="The address that the edges listen on.")] = "127.0.0.1",
     only: Only = None,
     isolation: Isolation = None,
+    python: Python = None,
     note: Annotated[bool, typer.Option(hidden=True, help="Let operators' commands of this folder find it.")] = True,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True, help="End when the parent does.")] = False,
 ) -> None:
@@ -43,7 +44,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
     os.environ.setdefault("MCPFLEET_LAME", "0")
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
-    target = chosen_target(ctx, targets, only, isolation)
+    target = chosen_target(ctx, targets, only=only, isolation=isolation, python=python)
 
     from mcpfleet.cli.child import die_with_parent  # noqa: PLC0415
     from mcpfleet.cli.dev import Development, check_ports, console_port, launching  # noqa: PLC0415
@@ -72,10 +73,11 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
         anyio.run(develop, launch)
 
 
-def check(
+def check(  # noqa: PLR0917  # the command line's options are its parameters
     ctx: typer.Context,
     targets: Targets = None,
     only: Only = None,
+    python: Python = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     within: Annotated[
         float, typer.Option(help="Seconds that the import may take, or the start of each server.", min=0.1)
@@ -84,7 +86,7 @@ def check(
     """Check an application, or MCP servers that exist: show what clients would see. Nothing is called."""
     from mcpfleet.cli.check import run_check  # noqa: PLC0415
 
-    target = chosen_target(ctx, targets, only)
+    target = chosen_target(ctx, targets, only=only, python=python)
     if (sources := source_target(target)) is not None:
         from mcpfleet.cli.check_sources import check_sources  # noqa: PLC0415
 
