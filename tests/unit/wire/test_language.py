@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from mcp_types import HEADER_MISMATCH
 
+from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.tasks.read import language_of, policy_allows, policy_of
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.language import (
+    CONTENT_LANGUAGE_META_KEY,
     LONGEST_PREFERENCE,
     MOST_RANGES,
     check_mirrored,
@@ -16,6 +22,8 @@ from mcpfleet.wire.language import (
     stated_preference,
     tag_of,
 )
+from mcpfleet.wire.notices import SUBSCRIPTION_ID_META_KEY, task_changed
+from mcpfleet.wire.reply import progress
 
 OFFERED = ("en", "de", "pt-BR", "zh-Hant")
 
@@ -113,3 +121,29 @@ def test_several_lines_of_a_bare_header_are_one_list() -> None:
     assert (
         stated_preference(Headers([(b"accept-language", b"de"), (b"accept-language", b"en;q=0.5")])) == "de, en;q=0.5"
     )
+
+
+@pytest.mark.rule("X35")
+def test_notices_and_progress_name_their_language_where_it_is_told() -> None:
+    told = json.loads(task_changed(b'{"taskId":"a"}', "de").event(b"1").partition(b"data: ")[2])
+    assert told["params"]["_meta"] == {SUBSCRIPTION_ID_META_KEY: 1, CONTENT_LANGUAGE_META_KEY: "de"}
+    assert told["params"]["taskId"] == "a"
+    plain = json.loads(task_changed(b'{"taskId":"a"}').event(b"1").partition(b"data: ")[2])
+    assert plain["params"]["_meta"] == {SUBSCRIPTION_ID_META_KEY: 1}
+    report = json.loads(progress(1, b'{"progress":1,"message":"a"}', "de"))["params"]
+    assert report == {"progressToken": 1, "progress": 1, "message": "a", "_meta": {CONTENT_LANGUAGE_META_KEY: "de"}}
+    assert "_meta" not in json.loads(progress(1, b'{"progress":1}', "de"))["params"]
+
+
+@pytest.mark.rule("X32")
+def test_a_tasks_policy_keeps_its_language_as_former_releases_read_it() -> None:
+    plain = Definition(kind="tool", name="a", wire={})
+    scoped = plain.model_copy(update={"scopes": ("a",)})
+    assert (policy_of(plain), language_of(None), language_of(policy_of(scoped))) == (None, None, None)
+    for definition in (plain, scoped):
+        kept = policy_of(definition, "pt-BR")
+        assert language_of(kept) == "pt-BR"
+        assert policy_allows(kept, Principal(subject="ann", scopes=("a",)))
+        assert set(json.loads(kept or "")) == {"scopes", "only_for", "language"}
+    assert language_of('{"language":"<script>"}') is None
+    assert language_of("not JSON") is None
