@@ -88,6 +88,21 @@ async def test_a_process_of_ours_imports_nothing_from_the_folder_that_it_runs_in
         assert await own.wait() == 2
 
 
+async def test_a_module_that_is_saved_twice_in_a_second_is_run_as_it_was_saved_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python knows a file that it has compiled by its second and its length."""
+    (tmp_path / "saved.py").write_text("import shelf\n\nraise SystemExit(shelf.CODE)\n")
+    monkeypatch.chdir(tmp_path)
+    for code in (3, 4):
+        (tmp_path / "shelf.py").write_text(f"CODE = {code}\n")
+        os.utime(tmp_path / "shelf.py", (1_000_000_000, 1_000_000_000))
+        process = child(command=[sys.executable, "-m", "saved"], log=tmp_path / "log")
+        await process.start()
+        with anyio.fail_after(30):
+            assert await process.listen() == code
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="elsewhere nothing forks")
 def test_a_server_may_be_a_fork_itself_and_shares_what_is_imported(tmp_path: Path) -> None:
     """Its forks end with their own codes, none of them runs the caller's code on, and one dead server is no loss."""

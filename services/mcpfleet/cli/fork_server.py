@@ -293,6 +293,8 @@ def _serve(control: socket.socket, modules: Iterable[str]) -> bool:
     gc.freeze()
     if not (fds := _Server(control).serve()):
         return False
+    # A file that is saved twice in a second, at the same length, would be run as it was first.
+    sys.dont_write_bytecode = True
     teller, stdout, stderr, *passed = fds
     with socket.socket(fileno=teller) as giver, giver.makefile("rb") as order:
         said = json.loads(order.read())
