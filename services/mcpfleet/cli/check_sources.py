@@ -95,7 +95,9 @@ async def _list(checked: Checked, reaping: Reaping, within: float) -> None:
         checked.why = "" if is_there else why
 
     silent = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    hosted = HostedSource(checked.source, reaping, log=silent, tell_health=hear, on_change=lambda: None)
+    hosted = HostedSource(
+        checked.source, reaping, log=silent, tell_health=hear, on_change=lambda: None, on_update=lambda _uri: None
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hosted.run)
         with anyio.move_on_after(within + _GRACE):
