@@ -3,7 +3,7 @@
 It speaks raw JSON, so that a test sees which members come and go. Its tools:
 
 - `echo` returns its arguments and `_meta`, with members that no SDK knows.
-- `pid` returns its process.
+- `pid` returns its process, and so does `linger`, after which the end of its input does not end it.
 - `sleep` waits for a cancel, which it notes.
 - `steps` reports progress.
 - `fail` answers with the error in its arguments.
@@ -19,16 +19,18 @@ import json
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 ERA = sys.argv[1]
 MODERN = "2026-07-28"
 TOOLS: list[dict[str, Any]] = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "x-unknown": {"kept": None}}
-    for name in ("echo", "pid", "sleep", "steps", "fail", "die", "declare", "write", "cancelled", "touch")
+    for name in ("echo", "pid", "sleep", "steps", "fail", "die", "declare", "write", "cancelled", "touch", "linger")
 ]
 cancels: list[Any] = []
 watched: list[str] = []
+lingers: list[bool] = []
 waiting: dict[Any, threading.Event] = {}
 lock = threading.Lock()
 
@@ -54,7 +56,8 @@ def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]
                 "isError": given.get("bad", False),
                 "unknown": {"kept": True},
             }
-        case "pid":
+        case "pid" | "linger":
+            lingers.extend([True] * (name == "linger"))
             text = str(os.getpid())
         case "sleep":
             waiting[identifier] = threading.Event()
@@ -160,6 +163,8 @@ def main() -> None:
             cancels.append(message["params"]["requestId"])
             if (event := waiting.get(message["params"]["requestId"])) is not None:
                 event.set()
+    if lingers:
+        time.sleep(60)
 
 
 if __name__ == "__main__":

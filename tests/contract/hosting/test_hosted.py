@@ -21,6 +21,7 @@ from mcpfleet.worker.hosting.hosted_source import HostedSource
 from tests.contract.fleet.listener import listening
 from tests.contract.fleet.vault_app import post
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
+from tests.contract.hosting.test_children import is_running
 from tests.unit.edge.asgi import MODERN, request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -52,7 +53,7 @@ async def test_declarations_are_listed_member_for_member(fleet: LocalFleet) -> N
     assert echo == {
         "name": "echo", "description": "echo", "inputSchema": {"type": "object"}, "x-unknown": {"kept": None},
     }  # fmt: skip
-    assert len(listed) == 10
+    assert len(listed) == 11
 
 
 @pytest.mark.rule("B25")
@@ -75,6 +76,13 @@ async def test_arguments_and_results_keep_every_member(fleet: LocalFleet) -> Non
     assert not [key for key in structured["meta"] if key.startswith("io.mcpfleet/")]
     assert result["_meta"]["com.example/kept"] == [1]
     assert (result["unknown"], result["resultType"], result["isError"]) == ({"kept": True}, "complete", False)
+
+
+async def test_a_source_is_told_the_trace_of_its_call(fleet: LocalFleet) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    answer = await call(fleet, "echo", {}, traceparent=f"00-{trace}-b7ad6b7169203331-01")
+    told = answer["result"]["structuredContent"]["meta"]["traceparent"]
+    assert told.split("-")[1] == trace
 
 
 @pytest.mark.rule("B2")
@@ -179,6 +187,13 @@ async def test_calls_that_share_nothing_have_a_child_each() -> None:
         assert await pid_of(client) != await pid_of(client)
         died = await client.call_tool("die", {})
         assert "The outcome is uncertain" in getattr(died.content[0], "text", "")
+
+
+async def test_an_answer_does_not_wait_for_the_end_of_its_child() -> None:
+    async with hosted_fleet(source(isolation="call")) as fleet, fleet.client() as client:
+        pid = int(getattr((await client.call_tool("linger", {})).content[0], "text", ""))
+        assert is_running(pid)
+    assert not is_running(pid)
 
 
 @pytest.mark.rule("B18", "B21")

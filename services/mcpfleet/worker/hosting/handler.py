@@ -15,6 +15,7 @@ from mcpfleet.app.errors import InvalidArguments, OutputError
 from mcpfleet.app.handler import Function, Handler, HandlerRequest, Interceptor
 from mcpfleet.app.validation import Validator
 from mcpfleet.sources.overlay import Offer
+from mcpfleet.telemetry.trace import current
 from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
 from mcpfleet.worker.hosting.connection import SourceConnection
 from mcpfleet.worker.upstream import Raw, UpstreamError
@@ -91,7 +92,7 @@ class HostedHandler(Handler):
 
         async with self._connections.connection(ctx) as connection:
             ctx.begin()
-            return await connection.request(method, params, meta=request.meta, on_progress=tell)
+            return await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
 
     def _asked(self, request: HandlerRequest) -> tuple[str, dict[str, Any]]:
         """Return the method and the parameters by which the source knows the request."""
@@ -118,6 +119,12 @@ class HostedHandler(Handler):
 
     def _finish(self, value: Any, request: HandlerRequest) -> Raw:
         raise NotImplementedError
+
+
+def _traced(meta: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Add the trace of the call to what its client gave, so that the source's spans belong to it, too."""
+    trace = current.get()
+    return meta if trace is None else {**(meta or {}), "traceparent": trace.header()}
 
 
 def _raw(result: dict[str, Any], *, is_read: bool) -> Raw:

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app.context import Context
@@ -92,6 +93,8 @@ class HostedSource:
         self._is_there = anyio.Event()
         self._is_paused = False
         self._changed = AutoResetEvent()
+        self._tasks: TaskGroup | None = None
+        """Runs the connections of single calls."""
         self._own_connections = 0
         self._last_seen = time.monotonic()
 
@@ -99,6 +102,10 @@ class HostedSource:
 
     async def run(self) -> None:
         """Hold the source until cancelled: connect, list, follow, and begin again when it has ended."""
+        async with anyio.create_task_group() as self._tasks:
+            await self._hold_again()
+
+    async def _hold_again(self) -> None:
         ends: deque[float] = deque(maxlen=_ENDS)
         failures = 0
         while True:
@@ -235,19 +242,32 @@ class HostedSource:
     @asynccontextmanager
     async def _own(self) -> AsyncIterator[SourceConnection]:
         """Make a connection for one call, which nothing else uses before or after (B15)."""
-        if self._own_connections >= self.source.children:
+        if self._tasks is None or self._own_connections >= self.source.children:
             raise NotSent
-        self._own_connections += 1
-        is_used = False
+        connection, is_done = self._connection(), anyio.Event()
         try:
-            async with held(self._connection()) as connection:
-                is_used = True
-                yield connection
-        except SourceFailed as error:
-            if is_used:
-                raise
-            self._log.warning("source not connected", why=str(error))
-            raise NotSent from error
+            failure: SourceFailed | None = await self._tasks.start(self._run_own, connection, is_done)
+            if failure is not None:
+                self._log.warning("source not connected", why=str(failure))
+                raise NotSent from failure
+            yield connection
+        finally:
+            is_done.set()
+
+    async def _run_own(
+        self, connection: SourceConnection, is_done: anyio.Event, *, task_status: TaskStatus[SourceFailed | None]
+    ) -> None:
+        """Run a connection for one call, whose answer need not wait for the connection's end."""
+        self._own_connections += 1
+        is_made = False
+        try:
+            async with held(connection):
+                is_made = True
+                task_status.started(None)
+                await is_done.wait()
+        except SourceFailed as failure:
+            if not is_made:
+                task_status.started(failure)
         finally:
             self._own_connections -= 1
 
