@@ -172,7 +172,7 @@ async def test_what_dies_later_is_started_again_and_named(mortal: Terminal) -> N
     [url] = await mortal.ready(1)
     first = int((await mcpfleet("call", url, "whoami")).stdout)
     os.kill(first, signal.SIGKILL)
-    await mortal.say("worker 1 has ended")
+    await mortal.say("worker 1 has ended by SIGKILL; it starts again in ")
     with anyio.fail_after(WITHIN):
         while not (again := await mcpfleet("call", url, "whoami")).stdout:
             pass
@@ -184,7 +184,7 @@ async def test_a_nats_that_dies_is_started_again_and_the_same_processes_use_it(m
     first = (await mcpfleet("call", url, "whoami")).stdout
     [nats] = [child for child in Children(mortal.process.pid).children() if child.name() == "nats-server"]
     nats.kill()
-    await mortal.say("nats has ended")
+    await mortal.say("nats has ended by SIGKILL; it starts again")
     with anyio.fail_after(WITHIN):
         while not (again := await mcpfleet("call", url, "whoami")).stdout:
             pass

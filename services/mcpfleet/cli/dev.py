@@ -56,7 +56,7 @@ class Development:
         Args:
             plan: its processes.
             reload: restart the workers when a file changes.
-            note: leave a note for operators' commands in this folder.
+            note: leave a note for operators' commands in this folder, and say how to use the fleet.
         """
         self._plan = plan
         self._note = note
@@ -82,7 +82,8 @@ class Development:
                     anyio.create_task_group() as beside,
                 ):
                     await _listed(fleet)
-                    say_ready(fleet.urls, fleet.edges[0].console, fleet.report_of(fleet.workers[0]))
+                    report = fleet.report_of(fleet.workers[0])
+                    say_ready(fleet.urls, fleet.edges[0].console, report, hints=self._note)
                     if fleet.nats is not None:
                         beside.start_soon(self._keep_nats, fleet.nats)
                     await (self._replace_workers(fleet) if self._reload else anyio.sleep_forever())
@@ -133,7 +134,7 @@ class Development:
                 await released.wait()
                 return
             pause = next(waits)
-            say(f"{child.name} has ended; it starts again in {pause:g} s", "yellow")
+            say(f"{child.name} has ended{_how(child.exit_code)}; it starts again in {pause:g} s", "yellow")
             with anyio.move_on_after(pause):
                 await released.wait()
                 return
@@ -149,7 +150,7 @@ class Development:
         """Restart NATS on its port whenever it dies; the processes reconnect by themselves."""
         while True:
             code = await nats.child.listen()
-            say(f"nats has ended with code {code}; it starts again", "yellow")
+            say(f"nats has ended{_how(code)}; it starts again", "yellow")
             await nats.start()
             await anyio.sleep(_FIRST_PAUSE)
 
@@ -175,6 +176,18 @@ async def _listed(fleet: FleetProcesses) -> None:
             await anyio.sleep(0 if is_ready else _FIRST_PAUSE)  # it is started again
     if patience.cancelled_caught:
         say(f"the worker is not ready after {_LISTED_WITHIN:g} s: the lines above say what it waits for", "yellow")
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, for the end of a clause."""
+    if code is None:
+        return ""
+    if code >= 0:
+        return f" with exit code {code}"
+    try:
+        return f" by {signal.Signals(-code).name}"
+    except ValueError:
+        return f" by signal {-code}"
 
 
 @contextmanager

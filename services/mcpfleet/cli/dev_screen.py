@@ -27,19 +27,20 @@ def say(sentence: str, colour: str) -> None:
     typer.echo(typer.style(sentence, fg=colour) if coloured(sys.stderr) else sentence, err=True, color=True)
 
 
-def say_ready(urls: Sequence[str], console: str | None, report: ImportReport | None) -> None:
+def say_ready(urls: Sequence[str], console: str | None, report: ImportReport | None, *, hints: bool = True) -> None:
     """Say that the fleet serves: where, what, and how to call it.
 
     Args:
         urls: the edges' URLs, in lines `ready <url>` on standard output, for programs too. More than two share one.
         console: the console's URL.
         report: what a worker has imported.
+        hints: say also what it offers, and how to use it; a program needs only the rest.
     """
     heads = list(urls) if len(urls) <= _MOST_URLS else [" ".join(urls)]
     for head in heads:
         typer.echo(f"ready {head}")
-    lines = [] if console is None else [f"console  {console}"]
-    if report is not None:
+    lines = [] if console is None or not hints else [f"console  {console}"]
+    if report is not None and hints:
         example = example_call(urls[0], report)
         lines += [f"offers   {offers(report)}", *([] if example is None else [f"try      {example}"])]
     for line in lines:
@@ -67,7 +68,7 @@ def offers(report: ImportReport) -> str:
 def example_call(url: str, report: ImportReport) -> str | None:
     """Return a command that calls one of the tools; None without a tool.
 
-    Tools that only read are preferred, and tools that ask nothing, and that take an argument.
+    It is the first declared of those that only read, or that need no argument; one that asks something comes later.
     """
     tools = sorted(report.of("tool"), key=_preference)
     if not tools:
@@ -82,5 +83,7 @@ def example_call(url: str, report: ImportReport) -> str | None:
 
 def _preference(tool: Declared) -> tuple[bool, bool, bool, bool]:
     hints = tool.wire.get("annotations") or {}
-    takes = bool((tool.wire.get("inputSchema") or {}).get("required"))
-    return tool.task == "required", tool.asks, not hints.get("readOnlyHint"), not takes
+    needs = bool((tool.wire.get("inputSchema") or {}).get("required"))
+    only_reads = bool(hints.get("readOnlyHint"))
+    harms = bool(hints.get("destructiveHint")) and not only_reads
+    return tool.task == "required", tool.asks, harms, needs and not only_reads

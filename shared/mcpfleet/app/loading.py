@@ -98,10 +98,22 @@ def _named(module: ModuleType, attribute: str, target: str) -> App:
         try:
             value = getattr(value, step)
         except AttributeError:
-            raise LoadError(f"{target}: {module.__name__} has no attribute {attribute!r}") from None
+            raise LoadError(f"{target}: {module.__name__} has no attribute {attribute!r}{_apps_of(module)}") from None
     if not isinstance(value, App):
         raise LoadError(f"{target}: {attribute!r} is a {type(value).__name__}, not an App")
     return value
+
+
+def _apps_of(module: ModuleType) -> str:
+    """Name the Apps of a module, for the end of a sentence about a missing one."""
+    names = [name for name, value in vars(module).items() if isinstance(value, App)]
+    return (
+        f"; its App is {names[0]!r}"
+        if len(names) == 1
+        else f"; its Apps are {', '.join(map(repr, names))}"
+        if names
+        else ""
+    )
 
 
 def _only(module: ModuleType, target: str) -> App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.console.own_views import View, view_of
+from mcpfleet.process.host import authority_of, forms_of_host
 from mcpfleet.process.service import Page
 
 PATH: Final = "/console"
@@ -37,10 +39,10 @@ _GUARDS: Final = [
 class ConsolePage:
     """The page, its two files, and its stream."""
 
-    def __init__(self, feed: ConsoleFeed, hosts: tuple[str, ...]) -> None:
+    def __init__(self, feed: ConsoleFeed, hosts: Iterable[str]) -> None:
         """Serve a console under these host names, besides localhost and addresses."""
         self._feed = feed
-        self._hosts = hosts
+        self._hosts = frozenset(form for each in hosts for form in forms_of_host(each))
 
     def pages(self) -> dict[str, Page]:
         """Return the pages by their paths."""
@@ -121,11 +123,13 @@ def _host(scope: HTTPScope) -> str:
     return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
-def is_ours(host: str, names: tuple[str, ...]) -> bool:
-    """Return whether a request's host is an address, localhost, or one of these names, with any port."""
-    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
-    name = name.lower()
-    if name in ("localhost", *map(str.lower, names)):
+def is_ours(host: str, names: Collection[str]) -> bool:
+    """Return whether a request's host is an address, localhost, or one of these names, as `forms_of_host` has them."""
+    parts = authority_of(host)
+    if parts is None:
+        return False
+    name, port = parts
+    if name == "localhost" or name in names or f"{name}:{port or ''}" in names:
         return True
     try:
         ip_address(name.strip("[]"))

@@ -15,6 +15,7 @@ from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.console.page import PATH, ConsolePage
 from mcpfleet.console.stats import collect_stats
 from mcpfleet.contracts.stats import EVERY, Role, Sender, Stats, pool_stats_subject, service_stats_subject
+from mcpfleet.process.host import HOSTS_WANTED, forms_of_host
 from mcpfleet.process.logs import reporting, say_console
 from mcpfleet.process.service import Process
 
@@ -26,6 +27,8 @@ async def serve_console(process: Process[Any], bus: Bus, role: Role) -> None:
         return
     feed = ConsoleFeed(bus, Sender(role.value, "", process.id), jaeger=settings.jaeger_url, log=process.log)
     page = ConsolePage(feed, settings.console_hosts)
+    if useless := [ascii(each) for each in settings.console_hosts if not forms_of_host(each)]:
+        process.log.warning("console hosts match nothing", hosts=useless, want=f"MCPFLEET_CONSOLE_HOSTS {HOSTS_WANTED}")
     is_served = process.pages.offer(page.pages())
     if is_served and process.pages.url:
         url = f"{process.pages.url}{PATH}"

@@ -1,8 +1,9 @@
-"""The host below a process: file descriptors, the event loop, and loopback addresses."""
+"""The host below a process: file descriptors, the event loop, and the names of hosts."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,12 @@ from typing import Final
 
 RESERVE: Final = 128
 """Descriptors that connections leave for NATS, the store, the admin port and files."""
+_AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::(?P<port>[0-9]{0,5}))?")
+"""A host, and optionally a port; nothing that another parser could read as a user or a path."""
+_USUAL: Final = ("80", "443")
+"""The ports of `http` and `https`, which clients leave out."""
+HOSTS_WANTED: Final = "takes a host, or host:port: without scheme, path or *, and in ASCII"
+"""What a setting of hosts may have, behind its name."""
 _SHARE: Final = 2
 """With a low limit, connections leave one descriptor in this many."""
 
@@ -50,3 +57,34 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+def authority_of(text: str) -> tuple[str, str | None] | None:
+    """Return a host and its port in one spelling of all that mean the same; None for what is no authority.
+
+    Letters are small, a name has no dot at its end, an IPv6 address is short, and an empty port is none.
+    """
+    parts = _AUTHORITY.fullmatch(text.lower())
+    if parts is None:
+        return None
+    port = str(int(parts["port"])) if parts["port"] else None
+    if parts["name"]:
+        return parts["name"].removesuffix("."), port
+    try:
+        return f"[{IPv6Address(parts['v6'])}]", port
+    except ValueError:
+        return None
+
+
+def forms_of_host(configured: str) -> tuple[str, ...]:
+    """Return the forms in which a configured host is looked up: `host` for any port, `host:` for none, or `host:port`.
+
+    There are none for what no client can send.
+    """
+    parts = authority_of(configured) or authority_of(f"[{configured}]")  # an IPv6 address may come without brackets
+    if parts is None:
+        return ()
+    host, port = parts
+    if port is None:
+        return (host,)
+    return (f"{host}:{port}", f"{host}:") if port in _USUAL else (f"{host}:{port}",)

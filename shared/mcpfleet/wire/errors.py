@@ -38,7 +38,10 @@ class Rejection(Exception):
         message: a sentence that repeats nothing from the client (T16).
         data: `error.data`.
         headers: further response headers.
+        reason: why, for the operator's log; the client never learns it.
     """
+
+    reason = ""
 
     def __init__(
         self,

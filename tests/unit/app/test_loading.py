@@ -100,6 +100,12 @@ def test_an_app_that_another_includes_is_no_choice(tmp_path: Path) -> None:
         ),
         pytest.param("x = 5\n", "{file}:x", "'x' is a int, not an App", id="attribute of another type"),
         pytest.param("x = 5\n", "{file}:y", "no attribute 'y'", id="no such attribute"),
+        pytest.param(
+            "from mcpfleet.app import App\nshop = App('a', version='1')\n",
+            "{file}:ap",
+            "no attribute 'ap'; its App is 'shop'",
+            id="almost an App",
+        ),
         pytest.param("", "{folder}/zz_lost.py", "no file .*zz_lost.py", id="no such file"),
         pytest.param("", "zz_lost", "no module 'zz_lost'", id="no such module"),
         pytest.param("", "zz_lost.inner:app", "no module 'zz_lost'", id="no such package"),

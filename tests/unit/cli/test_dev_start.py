@@ -9,7 +9,7 @@ import pytest
 from psutil import pid_exists
 
 from mcpfleet.cli.child import Child
-from mcpfleet.cli.dev_screen import say_ready
+from mcpfleet.cli.dev_screen import example_call, say_ready
 from mcpfleet.cli.first_worker import importing
 from mcpfleet.cli.import_report import Declared, Finding, ImportReport
 from mcpfleet.process.errors import ConfigurationError
@@ -31,6 +31,36 @@ def test_a_start_is_at_most_six_lines(edges: int, warnings: int, capsys: pytest.
     assert len(lines) <= 6, lines
     assert any(line.startswith("warning ") for line in lines) == bool(warnings)
     assert ("`mcpfleet check` shows" in lines[-1]) == (warnings == 5)
+
+
+def tool(name: str, *needed: str, **hints: bool) -> Declared:
+    properties = {each: {"type": "string"} for each in needed}
+    schema = {"type": "object", "properties": properties, "required": list(needed)}
+    return Declared(kind="tool", name=name, wire={"inputSchema": schema, "annotations": hints})
+
+
+@pytest.mark.parametrize(
+    ("tools", "tried"),
+    [
+        ([tool("add", "item"), tool("stock")], "stock"),
+        ([tool("add", "item"), tool("find", "item", readOnlyHint=True), tool("stock")], "find"),
+        ([tool("clear", destructiveHint=True), tool("add", "item")], "add"),
+        ([tool("zip", "item"), tool("add", "item")], "zip"),
+    ],
+)
+def test_the_call_to_try_does_no_harm_and_is_the_first_of_its_kind(tools: list[Declared], tried: str) -> None:
+    """A tool that only reads, or that needs no argument; else the first that is declared."""
+    call = example_call("URL", ImportReport(target="shop.py", declared=tuple(tools)))
+    assert call is not None
+    assert call.split()[3] == tried
+
+
+def test_a_program_that_starts_the_fleet_is_told_no_hints(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `mcpfleet stdio` does: its log is for what goes wrong."""
+    found = (Finding(message="a mistake"),)
+    say_ready(URLS[:1], "http://c", ImportReport(target="shop.py", declared=(TOOL,), warnings=found), hints=False)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (f"ready {URLS[0]}\n", "warning  a mistake\n")
 
 
 async def test_an_import_that_ends_its_process_is_told_by_its_code(tmp_path: Path) -> None:

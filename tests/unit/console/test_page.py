@@ -28,8 +28,8 @@ ON = {"console": True, "nats_password": "hunter2"}
 
 
 @asynccontextmanager
-async def served(*roles: Role, **settings: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the admin port of a process with these services."""
+async def served(*roles: Role, logged: list[Any] | None = None, **settings: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the admin port of a process with these services; their lines are in `logged` at the end."""
     listening = admin.listen("127.0.0.1:0")
     url, pages = admin.url(listening), Pages(admin.url(listening))
     processes = [Process(role.value, ProcessSettings(**{**ON, **settings}), pages=pages) for role in roles]
@@ -46,6 +46,8 @@ async def served(*roles: Role, **settings: Any) -> AsyncIterator[httpx2.AsyncCli
                     yield client
                     tasks.cancel_scope.cancel()
                     ended.set()
+    if logged is not None:
+        logged += lines
     told = [line["url"] for line in lines if line["event"] == "console served"]
     assert told == ([f"{url}/console"] if processes[0].settings.console else [])
 
@@ -132,6 +134,21 @@ async def test_a_foreign_name_that_leads_here_reads_nothing() -> None:
             refused = await client.get(path, headers={"host": "evil.example"})
             assert (refused.status_code, refused.text) == (403, "MCPFLEET_CONSOLE_HOSTS does not name this host\n")
         assert (await client.get("/console", headers={"host": "console.example:9090"})).status_code == 200
+
+
+async def test_names_of_the_console_are_read_as_public_hosts_are() -> None:
+    """With a port or without, in any spelling; a name that no browser can send is told."""
+    names = ("Console.Example.", "other.example:9090", "https://mine.example", "*.example")
+    lines: list[Any] = []
+    async with served(Role.EDGE, logged=lines, console_hosts=names) as client:
+        found = {
+            host: (await client.get("/console", headers={"host": host})).status_code
+            for host in ("console.example:1", "other.example:9090", "other.example:1", "mine.example")
+        }
+    assert list(found.values()) == [200, 200, 403, 403]
+    [told] = [line for line in lines if line["event"] == "console hosts match nothing"]
+    assert told["hosts"] == ["'https://mine.example'", "'*.example'"]
+    assert told["want"].startswith("MCPFLEET_CONSOLE_HOSTS takes a host, or host:port")
 
 
 @pytest.mark.parametrize(

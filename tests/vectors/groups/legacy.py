@@ -190,6 +190,14 @@ GROUP = Group(
             )
         ),
         vector(
+            "a handshake for a version that is no text",
+            "L3",
+            _ask(_message("initialize", {"protocolVersion": 5, "capabilities": {}}), None),
+            400,
+            body={"id": 1, "error": {"code": -32602, "message": "Invalid params: protocolVersion must be a string"}},
+            row="bad-params",
+        ),
+        vector(
             "null instead of what a client says of itself",
             "L22",
             _ask(_message("initialize", {"protocolVersion": NEWEST, "capabilities": None, "clientInfo": None}), None),

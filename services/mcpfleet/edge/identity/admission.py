@@ -134,7 +134,7 @@ class Admission:
         try:
             credential = read_credential(exchange.headers)
         except NotBearer:
-            raise self._challenges.refused(endpoint) from None
+            raise self._challenges.refused(endpoint, "the token is malformed") from None
         if credential is None:
             raise self._challenges.missing(endpoint)
         return credential
@@ -189,7 +189,9 @@ class Admission:
     def _principal(self, endpoint: str, verdict: Verdict) -> Principal:
         principal = verdict.admitted.principal
         if principal is None:
-            raise self._challenges.refused(endpoint) if self._challenges is not None else unauthorized()
+            if self._challenges is None:
+                raise unauthorized()
+            raise self._challenges.refused(endpoint, verdict.admitted.reason or "")
         return principal
 
     def require(self, endpoint: str, principal: Principal, needed: tuple[str, ...]) -> None:

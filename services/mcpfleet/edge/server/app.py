@@ -27,6 +27,7 @@ from mcpfleet.wire.errors import Rejection, UnknownSession, internal, no_capacit
 from mcpfleet.wire.headers import VERSION, Headers
 from mcpfleet.wire.protocol import PROTOCOL_VERSION_META_KEY
 
+_UNAUTHORIZED: Final = 401
 _LONGEST_ID: Final = 128
 """Characters of a caller's id that a span may have."""
 
@@ -162,6 +163,8 @@ class Application:
         """
         identifier = None if isinstance(rejection, UnknownSession) else exchange.error_id
         self._instruments.rejections.add(1, str(rejection.status), str(rejection.code or ""))
+        if rejection.status == _UNAUTHORIZED:
+            self._router.audit.note_stranger(rejection.reason)
         is_bare = exchange.is_notification or rejection.code is None
         body = b"" if is_bare else reply.error(identifier, rejection)
         if exchange.is_streaming:

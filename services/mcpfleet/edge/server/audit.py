@@ -81,6 +81,25 @@ class Audit:
         if len(self._lines) >= _MOST:
             self.write()
 
+    def note_stranger(self, why: str) -> None:
+        """Note a request without a caller, for people alone: its metric counts for programs.
+
+        Args:
+            why: the reason, which the client was not told.
+        """
+        if not self._is_on or self._text is None:
+            return
+        event = {
+            **self._of_process,
+            "time": time.strftime("%H:%M:%S"),
+            "event": f"401: {why or 'the token is refused'}",
+        }
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_EVERY, self.write)
+        self._lines.append(self._text(None, "", event))
+        if len(self._lines) >= _MOST:
+            self.write()
+
     def _as_json(self, exchange: Exchange, outcome: str, seconds: float) -> str:
         caller = exchange.caller
         head = self._head(exchange.message.method, _target(exchange), caller.subject, caller.client, caller.tenant)

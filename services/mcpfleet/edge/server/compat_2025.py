@@ -26,6 +26,7 @@ from mcpfleet.wire.envelope import Envelope, RequestId
 from mcpfleet.wire.errors import (
     Rejection,
     SessionFault,
+    bad_params,
     not_modern,
     session_needed,
     unknown_method,
@@ -241,6 +242,8 @@ def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:
     legacy = [version for version in served if version in LEGACY]
     if not legacy:
         raise unsupported_version(requested if isinstance(requested, str) else None, served)
+    if requested is not None and not isinstance(requested, str):
+        raise bad_params("protocolVersion must be a string")
     if requested in legacy:
         return str(requested)
     try:

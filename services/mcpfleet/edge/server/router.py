@@ -50,7 +50,8 @@ class RequestRouter:
         self._callers = callers
         self._compat = compat
         self._methods = methods
-        self._audit = audit
+        self.audit = audit
+        """Writes a line for each call."""
 
     async def receive(self, exchange: Exchange) -> bool:
         """Read a request, and check all that needs no caller.
@@ -146,7 +147,7 @@ class RequestRouter:
             outcome, why = str(rejection.code or rejection.status), rejection.message
             raise
         finally:
-            self._audit.note(exchange, outcome, time.monotonic() - started, why)
+            self.audit.note(exchange, outcome, time.monotonic() - started, why)
         return error
 
     async def _answer_from_memory(self, exchange: Exchange) -> str | None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
-from ipaddress import IPv6Address
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.process.host import is_loopback
+from mcpfleet.process.host import HOSTS_WANTED, authority_of, forms_of_host, is_loopback
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.wire.errors import foreign_host, foreign_origin
 from mcpfleet.wire.headers import Headers
 
 _NAMES_CACHED: Final = 256
 """Names whose check is cached."""
-_AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::(?P<port>[0-9]{0,5}))?")
-"""A host, and optionally a port; nothing that another parser could read as a user or a path."""
-_USUAL: Final = ("80", "443")
-"""The ports of `http` and `https`, which clients leave out."""
-_WANTED: Final = "MCPFLEET_PUBLIC_HOSTS takes a host, or host:port: without scheme, path or *, and in ASCII"
 _LONGEST_LOGGED: Final = 100
 """Characters of a refused name in the log."""
 
@@ -49,10 +42,10 @@ class AllowedHosts:
         self._log = log
         self._origins = origins
         self._loopback = is_loopback(host_and_port(bind)[0])
-        forms = {each: _names(each) for each in public_hosts}
+        forms = {each: forms_of_host(each) for each in public_hosts}
         self._public = frozenset(name for names in forms.values() for name in names)
         if useless := [ascii(each) for each, names in forms.items() if not names]:
-            log.warning("public hosts match nothing", hosts=useless, want=_WANTED)
+            log.warning("public hosts match nothing", hosts=useless, want=f"MCPFLEET_PUBLIC_HOSTS {HOSTS_WANTED}")
         self._is_allowed = lru_cache(maxsize=_NAMES_CACHED)(self._check_authority)
 
     def check_host(self, headers: Headers) -> None:
@@ -81,40 +74,12 @@ class AllowedHosts:
             raise foreign_origin()
 
     def _check_authority(self, authority: str) -> bool:
-        parts = _split(authority)
+        parts = authority_of(authority)
         if parts is None:
             return False
         host, port = parts
         is_public = host in self._public or f"{host}:{port or ''}" in self._public
         return is_public or (self._loopback and is_loopback(host.strip("[]")))
-
-
-def _split(authority: str) -> tuple[str, str | None] | None:
-    """Return a host and its port in one spelling of all that mean the same; None for what is no authority.
-
-    Letters are small, a name has no dot at its end, an IPv6 address is short, and an empty port is none.
-    """
-    parts = _AUTHORITY.fullmatch(authority.lower())
-    if parts is None:
-        return None
-    port = str(int(parts["port"])) if parts["port"] else None
-    if parts["name"]:
-        return parts["name"].removesuffix("."), port
-    try:
-        return f"[{IPv6Address(parts['v6'])}]", port
-    except ValueError:
-        return None
-
-
-def _names(public: str) -> tuple[str, ...]:
-    """Return the forms in which a public host is looked up: `host` for any port, `host:` for none, or `host:port`."""
-    parts = _split(public) or _split(f"[{public}]")  # an IPv6 address may come without brackets
-    if parts is None:
-        return ()
-    host, port = parts
-    if port is None:
-        return (host,)
-    return (f"{host}:{port}", f"{host}:") if port in _USUAL else (f"{host}:{port}",)
 
 
 def _printable(values: tuple[bytes, ...]) -> str:

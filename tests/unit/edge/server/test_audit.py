@@ -15,6 +15,7 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
 from mcpfleet.edge.server.audit import Audit
+from mcpfleet.process.logs import Format
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import Policy
@@ -105,3 +106,16 @@ async def test_a_line_for_people_is_short_and_has_the_reason_of_a_refusal(monkey
     assert "tools/call search: -32602 in 12 ms: limit: must be a whole number" in told
     assert refused.trace.trace_id in told
     assert fine.endswith("tools/call search: ok in 3 ms")
+
+
+async def test_a_refused_stranger_is_a_line_for_people_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has authorization's reason, which the client does not learn."""
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    lost_lines = EdgeInstruments(Metrics()).audit_lost
+    forms: tuple[Format, ...] = ("console", "json")
+    for form in forms:
+        audit = Audit("edge", "e1", is_on=True, lost=lost_lines, form=form)
+        audit.note_stranger("the token has expired")
+        audit.write()
+    assert written.getvalue().endswith("401: the token has expired\n")
+    assert written.getvalue().count("\n") == 1
