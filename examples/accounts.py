@@ -1,5 +1,8 @@
 """Accounts that their owners read, and nobody else: a permit decides before each read, and who hears of a change.
 
+Large payments need a further scope, which the edge sees in the arguments; those to strangers need one that only the
+function knows of.
+
 Run it with two callers, ann and bob:
 
     export MCPFLEET_AUTHORIZATION=static
@@ -11,6 +14,10 @@ Run it with two callers, ann and bob:
 """
 
 from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
 
 from mcpfleet.app import App, Caller, Context, ToolError, Variables
 
@@ -46,6 +53,21 @@ async def pay_in(amount: int, ctx: Context) -> int:
         raise ToolError("you have no account")
     MONEY[name] += amount
     await ctx.resource_updated(f"acct://accounts/{name}")
+    return MONEY[name]
+
+
+@app.tool(scopes_if={"accounts:large": {"properties": {"amount": {"minimum": 1000}}}})
+async def pay(to: str, amount: Annotated[int, Field(gt=0)], ctx: Context) -> int:
+    """Pay from your own account."""
+    if to not in MONEY:
+        ctx.need("accounts:strangers")  # before any effect: the call ends here, and may come again with the scope
+    name = ctx.principal.subject
+    if name not in MONEY or MONEY[name] < amount:
+        raise ToolError("there is not so much money in your account")
+    MONEY[name] -= amount
+    MONEY[to] = MONEY.get(to, 0) + amount
+    for each in (name, to):
+        await ctx.resource_updated(f"acct://accounts/{each}")
     return MONEY[name]
 
 

@@ -224,3 +224,23 @@ async def test_the_example_lets_owners_read_and_whom_they_let_read() -> None:
             arguments = {"name": "let_read", "arguments": {"reader": "bob", "may": may}}
             assert (await post(http, ANN, "tools/call", arguments, "let_read")).status_code == 200
             assert ("result" in (await read(http, BOB, ANNS)).json()) is may
+
+
+@pytest.mark.rule("X55")
+async def test_the_example_asks_for_a_scope_by_the_arguments_and_for_one_by_the_function() -> None:
+    app = load(str(EXAMPLE))
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps(TOKENS)}
+    async with LocalFleet(app, environment=environment) as running, running.http() as http:
+
+        async def pay(to: str, amount: int) -> tuple[int, str]:
+            arguments = {"name": "pay", "arguments": {"to": to, "amount": amount}}
+            response = await post(http, ANN, "tools/call", arguments, "pay")
+            return response.status_code, response.headers.get("www-authenticate", "")
+
+        for to, amount, scope in (("bob", 1000, "accounts:large"), ("eve", 1, "accounts:strangers")):
+            status, challenge = await pay(to, amount)
+            assert status == 403
+            assert f'scope="{scope}"' in challenge
+        assert (await read(http, ANN, ANNS)).json()["result"]["contents"][0]["text"] == "12 euros"
+        assert (await pay("bob", 2))[0] == 200
+        assert (await read(http, ANN, ANNS)).json()["result"]["contents"][0]["text"] == "10 euros"
