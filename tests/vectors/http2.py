@@ -24,6 +24,8 @@ class Http2:
         )
         self._connection = H2Connection(config)
         self._socket = socket.create_connection(address, TIMEOUT)
+        # A body follows its headers at once, and not when their arrival was confirmed 40 ms later.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._events: list[Event] = []
         self._connection.initiate_connection()
         self._flush()
