@@ -1,7 +1,7 @@
-"""Makes the pictures of the documentation again: traces as Jaeger shows them, and the console, on a desk and a phone.
+"""Makes the pictures of the documentation again: the board, the console on a desk and a phone, and traces in Jaeger.
 
     .venv/bin/python -m tests.fleet.pictures --pages path/to/jaeger-ui/packages/jaeger-ui/build
-    .venv/bin/python -m tests.fleet.pictures        # the console alone
+    .venv/bin/python -m tests.fleet.pictures        # the board and the console alone
 
 `jaeger` must be on the path. A Jaeger that was built from source has no pages of its own: they are those of
 github.com/jaegertracing/jaeger-ui at the same version, built by `npm ci && npm run build`.
@@ -30,6 +30,8 @@ from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening as listening_to
 from tests.fleet.consoles import ON, bus_as, consoles
 from tests.fleet.tasking import complete, make, take
+from tests.fleet.test_board import BOARD, PROJECT, show
+from tests.fleet.test_board import PICTURE as BOARD_PICTURE
 from tests.fleet.test_console_page import APP as SHELF
 from tests.fleet.test_console_page import BOOK, DESK, PHONE, opened
 from tests.fleet.test_one_trace import CALL, HINT, LIST_HINT, NEWS, TRACED, caused_by, fleet_of, is_joined, of_trace
@@ -158,6 +160,7 @@ async def main(pages: Path | None, folder: Path, seconds: float) -> None:
     """Play each scene, and take its pictures."""
     browser = await anyio.to_thread.run_sync(install, BROWSER)
     script = Path(shutil.copy(BROWSER / "picture.mjs", browser))
+    await board()
     if pages is None:
         async with otlp_receiver() as receiver:
             await console("http://127.0.0.1:16686", receiver.endpoint, browser, seconds)
@@ -169,6 +172,13 @@ async def main(pages: Path | None, folder: Path, seconds: float) -> None:
                 for name, found in wanted.items():
                     await anyio.to_thread.run_sync(_take, script, *await _page(running, found), folder / f"{name}.png")
         await console(running.ui, running.endpoint, browser, seconds)
+
+
+async def board() -> None:
+    """The example's document, as the test's host shows it."""
+    folder = await anyio.to_thread.run_sync(install, PROJECT)
+    async with Fleet(BOARD, edges=2) as fleet:
+        await anyio.to_thread.run_sync(show, folder, fleet.urls, BOARD_PICTURE, BOARD_PICTURE)
 
 
 async def _page(running: Jaeger, found: Found) -> tuple[str, int]:

@@ -37,7 +37,7 @@ def show(folder: Path, urls: list[str], picture: Path, expected: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.rule("X9", "X10", "X12", "X17", "X18")
+@pytest.mark.rule("X9", "X10", "X12", "X16", "X17", "X18")
 @pytest.mark.timeout(300)
 async def test_a_host_shows_the_board_and_its_button_calls_through_another_edge(tmp_path: Path) -> None:
     """The picture is the one in the documentation. Nothing breaks the policy but a request that was not declared."""
@@ -48,7 +48,8 @@ async def test_a_host_shows_the_board_and_its_button_calls_through_another_edge(
         "deliver": {"resourceUri": DOCUMENT, "visibility": ["app"]},
         "stock": {"resourceUri": DOCUMENT, "visibility": ["model", "app"]},
     }
-    assert seen["toolsWithoutApps"] == {"stock": None}
+    assert seen["toolsOf2025"] == seen["tools"], "a session that declared Apps in its handshake has them"
+    assert seen["toolsWithoutApps"] == seen["toolsOf2025WithoutApps"] == {"stock": None}
     assert json.loads(seen["textWithoutApps"])["items"][1] == {"name": "Kettles", "count": 3, "least": 6}
     page, view = seen["origins"]
     assert page.startswith("http://127.0.0.1:")

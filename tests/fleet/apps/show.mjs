@@ -18,11 +18,9 @@ const TYPE = "text/html;profile=mcp-app";
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript" };
 const [pages, url, another, picture, expected] = process.argv.slice(2);
 
-async function client(edge, extensions) {
-  const made = new Client(
-    { name: "mcpfleet-tests", version: "1.0.0" },
-    { capabilities: { extensions }, versionNegotiation: { mode: "auto" } },
-  );
+// Without a mode, the client begins a session of 2025.
+async function client(edge, extensions, options = { versionNegotiation: { mode: "auto" } }) {
+  const made = new Client({ name: "mcpfleet-tests", version: "1.0.0" }, { capabilities: { extensions }, ...options });
   await made.connect(new StreamableHTTPClientTransport(new URL(edge)));
   return made;
 }
@@ -30,12 +28,15 @@ async function client(edge, extensions) {
 const named = (tools) => Object.fromEntries(tools.map(({ name, _meta }) => [name, _meta?.ui ?? null]));
 const apps = { [EXTENSION]: { mimeTypes: [TYPE] } };
 const [one, other, plain] = [await client(url, apps), await client(another, apps), await client(url, {})];
+const former = [await client(url, apps, {}), await client(another, {}, {})];
 const seen = { violations: [], errors: [], stray: [] };
 
 // What the client shows with Apps, and without.
 const tools = (await one.listTools()).tools;
 seen.tools = named(tools);
 seen.toolsWithoutApps = named((await plain.listTools()).tools);
+seen.toolsOf2025 = named((await former[0].listTools()).tools);
+seen.toolsOf2025WithoutApps = named((await former[1].listTools()).tools);
 seen.textWithoutApps = (await plain.callTool({ name: "stock", arguments: {} })).content[0].text;
 const tool = tools.find(({ name }) => name === "stock");
 const [document] = (await one.readResource({ uri: tool._meta.ui.resourceUri })).contents;
