@@ -27,7 +27,7 @@ FASTMCP := tests/fleet/fastmcp/requirements.lock tests/benchmarks/fastmcp/requir
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install environments prepared check test lint types unit vectors rules fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
+.PHONY: help dev install environments prepared check test lint types unit vectors rules mutants fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -98,6 +98,11 @@ vectors: $(VENV)/.test
 # Which rules the runs of this tree showed so far. Nothing is judged unless all have run.
 rules: $(VENV)/.test
 	$(SHOWN)
+
+# Whether the tests of some rules fail where the rule is broken: tests/mutants/README.md. It takes a quarter of an hour.
+RULES ?=
+mutants: $(VENV)/.test
+	$(RUN)/python -m tests.mutants.run $(RULES)
 
 SECONDS ?= 600
 fuzz: $(VENV)/.test

@@ -154,7 +154,7 @@ def vector(
     expected["body"] = _body(code, data, result, body, identifier)
     if hides := list(hides):
         expected["hides"] = hides
-    made: dict[str, Any] = {"name": name, "rules": rules.split()}
+    made: dict[str, Any] = {"name": name, "rules": list(dict.fromkeys(rules.split()))}
     if row is not None:
         made["row"] = row
     if http := list(http):

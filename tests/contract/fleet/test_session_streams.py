@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -51,7 +52,7 @@ async def listed(visitor: Visitor, name: str, edge: int = 1, *, is_there: bool =
                 return
 
 
-@pytest.mark.rule("L11")
+@pytest.mark.rule("L11", "L9")
 async def test_a_subscription_is_the_sessions_whichever_edge_was_asked() -> None:
     """The stream is at one edge, the subscription goes to another, the change comes from a third."""
     async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
@@ -200,6 +201,23 @@ async def test_who_is_revoked_loses_the_session_and_is_told_nothing_more() -> No
             with anyio.fail_after(5):
                 while await sessions.read(session_key(visitor.session), owner) is not None:
                     pass
+
+
+@pytest.mark.rule("L9", "L12")
+async def test_a_stream_ends_with_its_credential_and_the_session_goes_on_with_a_newer_one() -> None:
+    """An old credential is no denial."""
+    ends = datetime.now(UTC) + timedelta(seconds=3)
+    entry = {"subject": "ann", "audience": "mcp"}
+    tokens = [{"token": "ann-1", "expires": ends.isoformat()} | entry, {"token": "ann-2"} | entry]
+    async with guarded(tokens) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(token="ann-1")
+        async with visitor.watching(1) as watching:
+            await until(lambda: watching.is_over)
+            assert datetime.now(UTC) > ends - timedelta(seconds=1)
+        visitor.token = "ann-2"
+        async with visitor.watching(1) as again:
+            assert not again.is_over
+            assert (await visitor.ask("ping"))["result"] == {}
 
 
 async def test_sessions_go_on_while_subscriptions_is_away() -> None:

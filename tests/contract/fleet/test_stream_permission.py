@@ -235,6 +235,7 @@ async def test_a_stream_ends_with_its_credential_however_long_permissions_last()
         assert stream.kinds() == [ACK, END]
 
 
+@pytest.mark.rule("S1")
 async def test_losing_authorization_ends_streams_when_their_permission_runs_out() -> None:
     """Blueprint, 6; K19: it is asked again until then, and what comes back in time ends nothing."""
     app = shelf()

@@ -52,7 +52,7 @@ async def test_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(t
             assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
 
 
-@pytest.mark.rule("S18", "S10")
+@pytest.mark.rule("S18", "S10", "S19", "S9")
 async def test_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
     """Streams take no slot of a worker."""
     app = library()
@@ -198,7 +198,7 @@ async def test_streams_leave_half_of_the_connections_to_others() -> None:
             assert stream.kinds() == [ACK]
 
 
-@pytest.mark.rule("T19")
+@pytest.mark.rule("T19", "S18")
 async def test_a_stream_beyond_the_edges_bound_is_refused_until_another_leaves() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_STREAMS": "1"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True):

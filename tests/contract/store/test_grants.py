@@ -81,7 +81,7 @@ class Grants(GrantRepository):
         return await self.note({Heard("mcp", pool, resource_key(uri)): HeardAt(moment, moment)})
 
 
-@pytest.mark.rule("X56")
+@pytest.mark.rule("X56", "X57")
 async def test_a_grant_has_a_life_of_its_own_and_a_second_subscribe_decides_it_anew(store: Store) -> None:
     grants = Grants(store)
     await grants.begun(URI, OTHER)

@@ -13,6 +13,7 @@ from mcpfleet.authorization.policy import Allow, Filter, OperatorPolicy, PolicyF
 from mcpfleet.contracts.policy import ItemShown, StreamAsked, VisibleWanted
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.wire.filter import OwnKeys
 
 ANN = Principal(subject="ann")
 WANTED = VisibleWanted(
@@ -128,7 +129,16 @@ async def test_families_of_get_streams_are_judged_by_stream() -> None:
 @pytest.mark.rule("X49")
 @pytest.mark.parametrize(
     "answer",
-    [True, Allow(Filter(frozenset({"prompts"}))), Allow(Filter(), 0), Allow(Filter(), True), Allow({"tools"})],
+    [
+        True,
+        Allow(Filter(frozenset({"prompts"}))),
+        Allow(Filter(uris=("a:2",))),
+        Allow(Filter(task_ids=("t",))),
+        Allow(Filter(own=(OwnKeys("stockItems", ("lamp",)),))),
+        Allow(Filter(), 0),
+        Allow(Filter(), True),
+        Allow({"tools"}),
+    ],
 )
 async def test_no_listen_may_be_allowed_more_or_in_another_form(answer: Any) -> None:
     class Judges:
@@ -136,4 +146,4 @@ async def test_no_listen_may_be_allowed_more_or_in_another_form(answer: Any) -> 
             return answer
 
     with pytest.raises(PolicyFailed, match="listen"):
-        await loaded(Judges()).judge(StreamAsked(endpoint="mcp", principal=ANN, lists=("tools",)))
+        await loaded(Judges()).judge(StreamAsked(endpoint="mcp", principal=ANN, lists=("tools",), uris=("a:1",)))

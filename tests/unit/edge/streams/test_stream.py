@@ -122,7 +122,7 @@ async def test_a_client_that_leaves_is_told_nothing_more() -> None:
     assert not opened.exchange.is_over
 
 
-@pytest.mark.rule("N3")
+@pytest.mark.rule("N3", "S14")
 async def test_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for_its_end() -> None:
     async with running(stream(pending=2)) as opened:
         opened.exchange.pause()
