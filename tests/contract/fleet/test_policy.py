@@ -228,6 +228,10 @@ async def test_a_changed_policy_fences_all_streams_at_once_and_they_go_on_as_it_
         await anyio.sleep(0.2)
         assert bobs.uris() == [], "bob's group does not see it any more"
         assert await names(two, BOB) == ["search"]
+        policy._listen = lambda *_: None
+        await revoke_policy(running)
+        for stream in (*anns, bobs):
+            await stream.over(within=10)  # and not when its lease ends, after a minute
 
 
 @pytest.mark.rule("X52")
