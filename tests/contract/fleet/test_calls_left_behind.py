@@ -164,7 +164,7 @@ async def test_a_call_whose_client_has_left_ends_with_its_session() -> None:
             await until(lambda: works.stopped)
 
 
-@pytest.mark.rule("L19")
+@pytest.mark.rule("L19", "X60")
 async def test_an_id_lives_until_its_call_ends_and_is_free_then() -> None:
     """P9: the handler ends by itself, though nobody hears what it returns."""
     works = Works()

@@ -16,7 +16,7 @@ from mcpfleet.authorization.policy import Allow, Filter
 from mcpfleet.contracts.authorization import Revoke
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.accounts_app import ANN, BOB
-from tests.contract.fleet.listener import ACK, Listener, listening
+from tests.contract.fleet.listener import ACK, Listener, changed, listening
 from tests.contract.fleet.policy_app import fleet, policy, shop
 from tests.contract.fleet.test_revocation import operator
 from tests.contract.fleet.vault_app import post, read
@@ -200,7 +200,7 @@ async def test_the_policys_seconds_bound_a_stream_and_a_renewal_may_narrow_it() 
         assert time.monotonic() - began < 3, "no answer ends it with its lease"
 
 
-@pytest.mark.rule("X52")
+@pytest.mark.rule("X52", "S3")
 async def test_a_changed_policy_fences_all_streams_at_once_and_they_go_on_as_it_allows() -> None:
     app = shop()
     async with (
@@ -228,10 +228,20 @@ async def test_a_changed_policy_fences_all_streams_at_once_and_they_go_on_as_it_
         await anyio.sleep(0.2)
         assert bobs.uris() == [], "bob's group does not see it any more"
         assert await names(two, BOB) == ["search"]
-        policy._listen = lambda *_: None
+        denies = anyio.Event()
+        policy._listen = lambda *_: denies.wait()
         await revoke_policy(running)
+        await anyio.sleep(1.0)
+        app.tool("later")(_tool)
+        with anyio.fail_after(10):
+            while "later" not in await names(one, ANN):
+                pass
+        assert not any(changed("tools") in stream.kinds() for stream in anns), "no list passes the fence either"
+        policy._listen = lambda *_: None
+        denies.set()
         for stream in (*anns, bobs):
             await stream.over(within=10)  # and not when its lease ends, after a minute
+        assert not any(changed("tools") in stream.kinds() for stream in anns)
 
 
 @pytest.mark.rule("X52")

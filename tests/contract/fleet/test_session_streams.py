@@ -89,7 +89,8 @@ LEVEL = {"level": "debug"}
 @pytest.mark.rule("L13")
 async def test_a_change_is_told_on_the_newest_stream_alone() -> None:
     """N10: a session has two streams; the third ends the first, and the end of the newest lets the one before speak."""
-    async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
+    app = asking()
+    async with LocalFleet(app, edges=3) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         await visitor.ask("resources/subscribe", {"uri": BOOK})
         async with visitor.watching(0) as first, visitor.watching(1) as second:
@@ -97,9 +98,12 @@ async def test_a_change_is_told_on_the_newest_stream_alone() -> None:
                 await until(lambda: first.is_over)
                 await visitor.call("place_hold", {"book": 1}, 1)
                 await until(lambda: third.uris() == [BOOK])
+                app.tool("later", description="A new one.")(lambda: "here")
+                await until(lambda: third.kinds() == [UPDATED, changed("tools")])
                 assert second.uris() == []
             await told_until(visitor, second, 1, 2)  # its turn
             assert first.uris() == []
+            assert changed("tools") not in second.kinds()
 
 
 @pytest.mark.rule("L13")

@@ -32,7 +32,7 @@ async def each(streams: list[Listener], holds: Callable[[Listener], object], wit
     await until(lambda: all(holds(stream) for stream in streams), within=within)
 
 
-@pytest.mark.rule("S6")
+@pytest.mark.rule("S6", "S9")
 @pytest.mark.parametrize("tool", ["place_hold", "place_hold_plainly"])
 async def test_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
     """M58, M44, S8: the acknowledgment is first, each message has its own stream's id, unwatched URIs bring nothing."""
@@ -52,7 +52,7 @@ async def test_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(t
             assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
 
 
-@pytest.mark.rule("S18", "S10", "S19", "S9")
+@pytest.mark.rule("S18", "S10", "S19")
 async def test_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
     """Streams take no slot of a worker."""
     app = library()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
+import structlog
 from sqlalchemy import update
 
-from mcpfleet.contracts.grants import Holder, NewGrant, UriGrant
+from mcpfleet.bus.errors import Unanswered
+from mcpfleet.contracts.grants import Holder, NewGrant, Renewal, RenewGrants, UriGrant
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_key
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, session_key
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.grants import DueGrant, GrantRepository, Heard, HeardAt
+from mcpfleet.subscriptions.renewals import GrantRenewals
 from mcpfleet.subscriptions.sessions import SessionRepository, SessionUpdate
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import session_uris
@@ -167,6 +170,63 @@ async def test_a_denied_grant_retires_its_session(store: Store) -> None:
     assert not await grants.retire(denied)
 
 
+class Authorization:
+    """Answers renewals by what a test says, in order: allowed, denied, undecided or silent. It hints nothing."""
+
+    def __init__(self, *answers: Renewal | None) -> None:
+        self.left = list(answers)
+        self.told: list[str] = []
+
+    async def renew(self, question: RenewGrants) -> tuple[Renewal, ...]:
+        answer = self.left.pop(0)
+        if answer is None:
+            raise Unanswered("authorization.renew")
+        return (answer,) * len(question.holders)
+
+    def all_changed(self, sessions: Iterable[str]) -> None:
+        self.told += sessions
+
+    def changed(self, session: str) -> None:
+        self.told.append(session)
+
+    def ended(self, sessions: Iterable[str], why: str) -> None:
+        self.told += [f"{each} {why}" for each in sessions]
+
+
+ALLOWED, DENIED = Renewal(allowed=True, lasts=60.0), Renewal(allowed=False)
+UNDECIDED = Renewal(allowed=True, undecided=True)
+
+
+@pytest.mark.rule("X57", "N9")
+@pytest.mark.parametrize(
+    ("answers", "lasts"),
+    [
+        ((ALLOWED,), 60),
+        ((None, None, ALLOWED), 60),
+        ((UNDECIDED, None, ALLOWED), 60),
+        ((None, UNDECIDED, None), 0),
+        ((None, DENIED), None),
+    ],
+    ids=["at once", "the third time", "undecided, silent, allowed", "never", "denied the second time"],
+)
+async def test_a_round_of_renewals_has_three_tries(
+    store: Store, answers: tuple[Renewal | None, ...], lasts: float | None
+) -> None:
+    grants, played = Grants(store), Authorization(*answers)
+    await grants.begun(URI)
+    await grants.changed(opened=FIRST)
+    played_both: Any = played
+    renewals = GrantRenewals(grants, played_both, played_both, SubscriptionsSettings(), log=structlog.get_logger())
+    await grants.later(31)
+    assert await renewals.renew_due() == 1
+    assert played.left == []
+    assert played.told == [KEY if lasts is not None else f"{KEY} retired"]
+    if lasts is None:
+        assert await grants.session() is None
+    else:
+        assert (await grants.now()).lasts == pytest.approx(lasts, abs=10)
+
+
 @pytest.mark.rule("X59")
 async def test_a_change_without_a_stream_is_marked_once_and_cleared_by_who_wrote_it(store: Store) -> None:
     grants = Grants(store)
@@ -224,6 +284,19 @@ async def test_a_gap_marks_every_uri_once(store: Store) -> None:
     assert session is not None
     assert session.streams == (FIRST,)
     assert [each.dirty for each in session.grants] == [2, 2]
+
+
+@pytest.mark.rule("X59")
+async def test_hints_that_may_be_lost_mark_every_uri_of_sessions_without_a_stream_once(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI, OTHER)
+    for _ in range(2):
+        await grants.note_gap()
+        assert [(await grants.now(uri)).dirty for uri in (URI, OTHER)] == [1, 1]
+    await grants.changed(opened=FIRST)
+    await grants.changed(by=FIRST, written={URI: 1, OTHER: 1})
+    await grants.note_gap()  # a stream's edge has its own way to catch up
+    assert [(await grants.now(uri)).dirty for uri in (URI, OTHER)] == [0, 0]
 
 
 @pytest.mark.rule("X59")

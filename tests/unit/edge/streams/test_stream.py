@@ -77,16 +77,16 @@ async def test_what_waits_is_written_in_one_piece_and_in_its_order() -> None:
 
 @pytest.mark.rule("S15")
 async def test_a_list_is_told_only_where_the_callers_view_of_it_differs() -> None:
+    """A change of a URI shows that nothing else was written before it."""
     async with running(stream()) as opened:
         opened.stream.see(seen("search", number=2))
+        opened.stream.offer(URI, resource_updated(URI))
+        assert await opened.told(2) == [ACK, UPDATED]
         opened.stream.see(seen("search", "place", number=3))
+        assert await opened.told(3) == [ACK, UPDATED, TOOLS]
         opened.stream.see(seen("search", "place", number=4))
-        opened.stream.end(Exit.SHUTDOWN)
-        await anyio.wait_all_tasks_blocked()
-    assert await opened.told(2) == [ACK, END]
-    async with running(stream()) as opened:
-        opened.stream.see(seen("search", "place", number=3))
-        assert await opened.told(2) == [ACK, TOOLS]
+        opened.stream.offer(URI, resource_updated(URI))
+        assert await opened.told(4) == [ACK, UPDATED, TOOLS, UPDATED]
 
 
 @pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.LEASE_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
@@ -182,6 +182,17 @@ async def test_nothing_is_sent_while_a_lease_is_renewed_and_nothing_is_lost() ->
         for key, notice in opened.stream.lift().items():
             opened.stream.offer(key, notice)
         assert await opened.told(3) == [ACK, UPDATED, TOOLS]
+
+
+@pytest.mark.rule("S3", "L14", "X52")
+async def test_behind_a_fence_comments_alone_are_sent() -> None:
+    """They wake the loop, which then finds a change that waits."""
+    async with running(stream(keepalive=0.05)) as opened:
+        assert await opened.told(1) == [ACK]
+        opened.stream.fence()
+        opened.stream.offer(URI, resource_updated(URI))
+        await opened.exchange.until(lambda: opened.exchange.body.count(b": keepalive\n\n") >= 3)
+        assert opened.exchange.body.count(b"data: ") == 1
 
 
 @pytest.mark.rule("S4", "L14")

@@ -138,6 +138,22 @@ async def test_a_decision_lapses_and_is_renewed_without_a_change() -> None:
 
 
 @pytest.mark.rule("S22")
+async def test_a_decision_that_has_lapsed_lets_no_change_pass() -> None:
+    """Its renewal hangs: the change waits for that."""
+    resource = Resource()
+    async with made(resource, permission_lasts=0.2) as it:
+        _, permit = it.watch()
+        await it.decide([permit])
+        resource.gate = anyio.Event()
+        await until(lambda: len(resource.asked) >= 2 and time.monotonic() >= permit.until)
+        assert not it.permits.may_send(permit, DIGEST)
+        assert permit.has_change
+        resource.gate.set()
+        await until(lambda: not permit.has_change)
+        assert it.heard == [(True, False), (True, True)]
+
+
+@pytest.mark.rule("S22")
 async def test_what_was_asked_before_a_permission_was_taken_back_does_not_count() -> None:
     """S3: the resource is asked again, under the number that holds now."""
     resource = Resource(gate=anyio.Event())
