@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import subprocess
 import sys
 from importlib import import_module
@@ -15,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from mcpfleet.cli.commands import group
+from tests.kit.commands import cpu
 
 TRIES = 3
 """A busy machine makes a process slower, never faster: the best of so many is its own cost. The first may show it."""
@@ -23,14 +22,6 @@ OF_A_VERSION = 0.25
 OF_A_CALL = 0.3
 """Seconds of CPU that `mcpfleet call` may take beside those of importing the official client."""
 HEAVY = ("anyio", "httpx2", "jsonschema_rs", "mcp", "mcp_types", "nats", "pydantic", "rich", "sqlalchemy", "structlog")
-
-
-def cpu(*arguments: str) -> float:
-    """The seconds of CPU of a run of this interpreter with these arguments."""
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    usage: resource.struct_rusage = os.wait4(process.pid, 0)[2]
-    process.returncode = 0  # it was waited for
-    return usage.ru_utime + usage.ru_stime
 
 
 def imported(*words: str) -> set[str]:
