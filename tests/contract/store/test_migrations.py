@@ -155,7 +155,7 @@ async def test_uris_of_the_release_without_grants_become_grants_and_that_release
         changed = (await sessions.change(change)).session
         assert changed is not None
         [first, second] = sorted(changed.grants, key=lambda each: each.uri)
-        assert (first.generation, first.number, second.lasts) == (1, 1, None)
+        assert (first.number, second.lasts, second.generation) == (1, None, 0)
         assert first.lasts is not None
 
 
