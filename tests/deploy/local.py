@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, chdir, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,18 +19,21 @@ import anyio
 import httpx2
 from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 
-from mcpfleet.cli.child import Child
+from mcpfleet.cli.child import MODULE, Child
 from mcpfleet.cli.embedded_nats import find_server
 from mcpfleet.cli.services import SETTINGS
+from mcpfleet.testing.fleet import launcher
 from tests.deploy import manifests
 from tests.deploy.manifests import ROOT
 from tests.kit.kustomize import Resource, containers, pod
 from tests.kit.ports import free_port
 
 READY_WITHIN: Final = 60.0
-STARTS_WITHIN: Final = 15.0
-COMMANDS: Final = {"mcpfleet": [sys.executable, "-m", "mcpfleet.cli"], "nats-server": [find_server()]}
+STARTS_WITHIN: Final = 60.0
+COMMANDS: Final = {"mcpfleet": [*MODULE, "mcpfleet.cli"], "nats-server": [find_server()]}
 """The programs on the images' paths."""
+EXAMPLES: Final = ROOT / "examples"
+"""The image's working folder is that of the examples; the rest is this machine's own."""
 
 
 @dataclass
@@ -139,7 +140,8 @@ class LocalFleet:
         workload = manifests.ours(self.overlay)["migrate"]
         child = self._child("migrate", workload, {})
         with anyio.fail_after(STARTS_WITHIN):
-            await child.start()
+            with chdir(EXAMPLES):
+                await child.start()
             assert await child.listen() == 0, (self.folder / "migrate" / "log").read_text()
         return (self.folder / "migrate" / "log").read_text()
 
@@ -175,7 +177,8 @@ class LocalFleet:
             **self.addresses,
         }
         child = self._child(name, workload, changes)
-        await child.start()
+        with chdir(EXAMPLES):
+            await child.start()
         self.processes[name] = Running(name, child, f"http://127.0.0.1:{admin}", bind)
 
     def _child(self, name: str, workload: Resource, changes: Mapping[str, str]) -> Child:
@@ -184,11 +187,9 @@ class LocalFleet:
         variables = manifests.environment(workload, manifests.config_maps(self.overlay))
         assert changes.keys() <= variables.keys(), "an address that no manifest sets"
         variables = {key: _moved(value, folder) for key, value in (variables | dict(changes)).items()}
-        # The image's working folder is that of the examples; the rest is this machine's own.
-        kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "LANG") if key in os.environ}
-        script = f'cd {shlex.quote(str(ROOT / "examples"))} && exec {shlex.join(COMMANDS["mcpfleet"])} "$@"'
-        command = ["/bin/sh", "-c", script, "mcpfleet", *manifests.command(workload)]
-        return Child(name, command, {**kept, **variables}, log=folder / "log")
+        kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG") or key.startswith("PYTHON")}
+        command = [*COMMANDS["mcpfleet"], *manifests.command(workload)]
+        return Child(name, command, {**kept, **variables}, log=folder / "log", launch=launcher())
 
     def _write_files(self, workload: Resource, folder: Path, change: Callable[[str], str]) -> None:
         """Lay out what the pod mounts."""
