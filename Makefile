@@ -22,7 +22,8 @@ PORT ?= 8000
 SITE ?= build/site
 PIP := -m pip --disable-pip-version-check
 # FastMCP's releases that tests and benchmarks speak with, each in an environment of its own.
-FASTMCP := tests/fleet/fastmcp/requirements.lock tests/benchmarks/fastmcp/requirements.lock
+ENVIRONMENTS := tests/fleet/fastmcp/requirements.lock tests/benchmarks/fastmcp/requirements.lock \
+  tests/fleet/servers/requirements.lock
 # Tests start hundreds of processes: each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -68,7 +69,7 @@ install: $(VENV)/.test
 
 # The environments beside our own; tests make them where they are not there yet.
 environments: $(SITE_VENV)/.site | $(RUN)/python
-	$(RUN)/python -m tests.kit.venv $(FASTMCP)
+	$(RUN)/python -m tests.kit.venv $(ENVIRONMENTS)
 
 # An installation keeps one core busy, so two run side by side.
 prepared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from mcpfleet.sources.document import Document, Keys
@@ -127,7 +128,13 @@ def _check_way(document: Document, keys: Keys, raw: Mapping[str, Any], kind: str
     has = [name for name in ("command", "url") if raw.get(name) is not None]
     if not has:
         other = next((name for name in raw if name in _ELSEWHERE), None)
-        remedy = "must have command or url" if other is None else f"{other} is not read: write {_ELSEWHERE[other]}"
+        mistyped = [
+            (name, close[0]) for name in raw if name not in _USED and (close := get_close_matches(name, _USED, n=1))
+        ]
+        hint = f": {mistyped[0][0]!r} is not read: did you mean {mistyped[0][1]!r}?" if mistyped else ""
+        remedy = (
+            f"must have command or url{hint}" if other is None else f"{other} is not read: write {_ELSEWHERE[other]}"
+        )
         raise document.fault(keys if other is None else (*keys, other), remedy)
     if len(has) > 1:
         raise document.fault(keys, "has both command and url: which one is meant?")

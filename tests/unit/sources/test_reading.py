@@ -128,6 +128,8 @@ def test_a_wanted_source_that_is_unknown_or_left_out_is_told(tmp_path: Path) -> 
     ("entry", "said"),
     [
         ({}, "3: mcpServers.a: must have command or url"),
+        ({"args": ["-y"]}, "3: mcpServers.a: must have command or url"),
+        ({"comand": "npx"}, "3: mcpServers.a: must have command or url: 'comand' is not read: did you mean 'command'?"),
         ("npx", "3: mcpServers.a: must be a table, not a text"),
         ({"httpUrl": "https://x"}, "4: mcpServers.a.httpUrl: httpUrl is not read: write url"),
         ({"command": "x", "url": "https://x"}, "3: mcpServers.a: has both command and url: which one is meant?"),
