@@ -33,6 +33,20 @@ def pypi(module: str) -> list[str]:
     return [str(environment_of(SERVERS / "requirements.lock")), "-m", module]
 
 
+def chosen(name: str, folder: Path) -> tuple[list[str], str, dict[str, Any]]:
+    """The command of a server, and a call of it."""
+    match name:
+        case "memory":
+            return npm("server-memory"), "read_graph", {}
+        case "filesystem":
+            return [*npm("server-filesystem"), str(folder)], "read_text_file", {"path": f"{folder}/note.txt"}
+        case "time":
+            when = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+            return pypi("mcp_server_time"), "convert_time", when
+        case _:
+            return pypi("mcp_server_fetch"), "fetch", {"url": "no url"}
+
+
 def direct(words: list[str], *requests: tuple[str, dict[str, Any]]) -> list[Any]:
     """Start a server, ask it one after the other, and return its results."""
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -58,15 +72,7 @@ def direct(words: list[str], *requests: tuple[str, dict[str, Any]]) -> list[Any]
 @pytest.mark.parametrize("name", ["memory", "filesystem", "time", "fetch"])
 async def test_lists_and_results_are_those_of_the_server(name: str, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("tea")
-    words, tool, arguments = {
-        "memory": lambda: (npm("server-memory"), "read_graph", {}),
-        "filesystem": lambda: (npm("server-filesystem"), "read_text_file", {"path": f"{tmp_path}/note.txt"}),
-        "time": lambda: (pypi("mcp_server_time"), "convert_time", {
-            "source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}),
-        "fetch": lambda: (pypi("mcp_server_fetch"), "fetch", {"url": "no url"}),
-    }[name]()  # fmt: skip
-    if name == "filesystem":
-        words.append(str(tmp_path))
+    words, tool, arguments = chosen(name, tmp_path)
     called = {"name": tool, "arguments": arguments}
     listed, result = direct(words, ("tools/list", {}), ("tools/call", called))
     served = Source(name=name, way=Command(words=tuple(words), cwd=tmp_path), isolation="shared")
