@@ -19,9 +19,10 @@ import anyio
 import httpx2
 from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 
-from mcpfleet.cli.child import MODULE, Child
+from mcpfleet.cli.child import Child
 from mcpfleet.cli.embedded_nats import find_server
 from mcpfleet.cli.services import SETTINGS
+from mcpfleet.process.names import MODULE
 from mcpfleet.testing.fleet import launcher
 from tests.deploy import manifests
 from tests.deploy.manifests import ROOT

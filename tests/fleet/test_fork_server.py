@@ -13,7 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from mcpfleet.cli.child import MODULE, Child, execute
+from mcpfleet.cli.child import Child, execute
+from mcpfleet.process.names import MODULE
 from mcpfleet.testing.fleet import launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process has its own interpreter")

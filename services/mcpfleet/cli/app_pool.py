@@ -11,10 +11,11 @@ from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import MODULE, Launch
+from mcpfleet.cli.child import Launch
 from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.contracts.manifest import POOL_PATTERN, pool_named
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.names import MODULE
 
 SETTING: Final = "MCPFLEET_POOL"
 _WITHIN: Final = 60.0

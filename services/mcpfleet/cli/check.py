@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import typer
 
-from mcpfleet.cli.child import MODULE
 from mcpfleet.cli.import_report import Declared, DeclaredKind, Finding, ImportReport
 from mcpfleet.cli.signatures import printable, prompt_signature, tool_signature
-from mcpfleet.process.names import MISCONFIGURED
+from mcpfleet.process.names import MISCONFIGURED, MODULE
 
 _STARTS_WITHIN: Final = 60.0
 """Seconds until a process that does nothing else has started, on a machine that has much else to do."""

@@ -25,8 +25,6 @@ OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
 _NOT_INHERITED: Final = (
     "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *OF_SERVICES
 )  # fmt: skip
-MODULE: Final = [sys.executable, "-P", "-m"]
-"""Begins a command that runs a module of ours: a file of the folder that it runs in replaces none of its imports."""
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
 """Seconds to wait until a killed process is gone."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, MODULE, Child, Launch, Started, execute
+from mcpfleet.cli.child import CHUNK, Child, Launch, Started, execute
 from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.dev_screen import say, say_ready
 from mcpfleet.cli.embedded_nats import EmbeddedNats
@@ -20,7 +20,7 @@ from mcpfleet.cli.fork_server import ForkServer
 from mcpfleet.cli.signatures import printable
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.names import MISCONFIGURED
+from mcpfleet.process.names import MISCONFIGURED, MODULE
 from mcpfleet.process.retry import pauses
 
 _FIRST_PAUSE: Final = 0.5

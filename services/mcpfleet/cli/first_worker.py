@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, MODULE, Child, Launch, Started, execute, inherited
+from mcpfleet.cli.child import CHUNK, Child, Launch, Started, execute, inherited
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.names import MODULE
 
 if TYPE_CHECKING:  # it costs start-up time
     from mcpfleet.cli.import_report import ImportReport

@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 from pydantic import SecretStr
 
 from mcpfleet.cli.app_pool import SETTING, pool_of
-from mcpfleet.cli.child import MODULE, OF_SERVICES, Child, Launch, execute, inherited
+from mcpfleet.cli.child import OF_SERVICES, Child, Launch, execute, inherited
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.first_worker import FirstWorker
 from mcpfleet.cli.import_report import REPORT, ImportReport
@@ -26,6 +26,7 @@ from mcpfleet.cli.services import STORED
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
+from mcpfleet.process.names import MODULE
 from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"

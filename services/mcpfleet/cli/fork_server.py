@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, MODULE, Started, die_with_parent, execute
+from mcpfleet.cli.child import CHUNK, Started, die_with_parent, execute
+from mcpfleet.process.names import MODULE
 
 _MOST_DESCRIPTORS: Final = 16
 """Descriptors that come with an order at most."""

@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from mcpfleet.cli.child import MODULE
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.names import DRAINED, FAILED
+from mcpfleet.process.names import DRAINED, FAILED, MODULE
 
 ClientName = Literal["claude-code", "claude-desktop", "cursor", "vscode"]
 CLIENTS: Final[tuple[ClientName, ...]] = get_args(ClientName)

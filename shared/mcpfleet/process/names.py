@@ -1,7 +1,8 @@
-"""Names that commands need before they import anything heavy: a variable, its prefix, and exit codes."""
+"""Names that commands need before they import anything heavy: variables, exit codes, the start of a command of ours."""
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 PREFIX: Final = "MCPFLEET_"
@@ -17,3 +18,6 @@ INCOMPLETE: Final = 3
 """The exit code of a process that left something behind when it was told to stop; its line `shutdown` says what."""
 MISCONFIGURED: Final = 2
 """The exit code of a process whose settings are wrong, and of a command that was given something wrong."""
+
+MODULE: Final = [sys.executable, "-P", "-m"]
+"""Begins a command that runs a module of ours: a file of the folder that it runs in replaces none of its imports."""

@@ -10,11 +10,11 @@ from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import MODULE, Child
+from mcpfleet.cli.child import Child
 from mcpfleet.cli.stdio.endpoint import RemoteEndpoint, Secrets, Where, http_client
 from mcpfleet.cli.stdio.lines import LineReader, LineWriter
 from mcpfleet.cli.stdio.pump import Pump
-from mcpfleet.process.names import DRAINED, FAILED
+from mcpfleet.process.names import DRAINED, FAILED, MODULE
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if sys.platform != "win32" else []))
 _QUIET: Final[Mapping[str, str]] = {"MCPFLEET_LOG_LEVEL": "warning", "MCPFLEET_CONSOLE": "false"}
