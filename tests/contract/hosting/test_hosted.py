@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 import pytest_asyncio
 import structlog
@@ -187,6 +188,28 @@ async def test_calls_that_share_nothing_have_a_child_each() -> None:
         assert await pid_of(client) != await pid_of(client)
         died = await client.call_tool("die", {})
         assert "The outcome is uncertain" in getattr(died.content[0], "text", "")
+
+
+@pytest.mark.rule("B17")
+async def test_calls_that_come_together_have_no_more_children_than_may_be() -> None:
+    answers: list[httpx2.Response] = []
+    is_answered = anyio.Event()
+
+    async def sleep(http: httpx2.AsyncClient) -> None:
+        answers.append(await post(http, None, "tools/call", {"name": "sleep", "arguments": {}}, "sleep"))
+        is_answered.set()
+
+    async with (
+        hosted_fleet(source(isolation="call", children=1)) as fleet,
+        fleet.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(sleep, http)
+        tasks.start_soon(sleep, http)
+        with anyio.fail_after(20):
+            await is_answered.wait()
+        tasks.cancel_scope.cancel()
+    assert [each.status_code for each in answers] == [503]
 
 
 async def test_an_answer_does_not_wait_for_the_end_of_its_child() -> None:

@@ -63,8 +63,6 @@ class SourceConnection:
         self._link: SourceLink
         self.facts: Facts
         """Known once `run` has started."""
-        self.running = 0
-        """Requests that wait for their answers."""
 
     @property
     def is_over(self) -> bool:
@@ -184,7 +182,6 @@ class SourceConnection:
             own["progressToken"] = identifier
             self._progress[identifier] = on_progress
         sent = {**params, "_meta": own} if own else params
-        self.running += 1
         try:
             return await self._link.dispatcher.send_raw_request(
                 method, sent, {"request_id": identifier, "cancel_on_abandon": method != "initialize"}
@@ -196,7 +193,6 @@ class SourceConnection:
                 raise NotSent from None
             raise UpstreamLost from None
         finally:
-            self.running -= 1
             self._progress.pop(identifier, None)
             self._link.forget(identifier)
 
@@ -246,7 +242,7 @@ class SourceConnection:
     async def _answer(
         self, context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Answer a request of the source: it is told no capability of a client, so it may ask for nothing."""
+        """Answer `ping`, and `roots/list` where roots are configured. Refuse the rest: no capability was told."""
         del context, params
         if method == "ping":
             return {}
@@ -276,11 +272,13 @@ class SourceConnection:
         """Hear of changes from a source of 2026-07-28, until cancelled; a stream that ends is opened again."""
         pause = _FIRST_PAUSE
         while not self.is_over:
-            wanted = self._filter()
+            wanted, began = self._filter(), anyio.current_time()
             heard = await self._listened(wanted) if wanted else await self._watches_others.wait()
             if heard is None:
                 return
             if wanted and not heard:  # it ended by itself: what changed meanwhile was not told
+                if anyio.current_time() - began > _LONGEST_PAUSE:  # it was well for long
+                    pause = _FIRST_PAUSE
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 self._listener.lists_changed()
@@ -293,7 +291,11 @@ class SourceConnection:
         return wanted | ({"resourceSubscriptions": sorted(self._watched)} if self._watched else {})
 
     async def _listened(self, wanted: Mapping[str, Any]) -> bool | None:
-        """Hold a stream until it ends, or something else is watched (True); None where there is no use in another."""
+        """Hold a stream.
+
+        Returns:
+            True if something else is watched now, False if the stream ended, None if no stream will work.
+        """
         ended: bool | None = True
         async with anyio.create_task_group() as tasks:
 

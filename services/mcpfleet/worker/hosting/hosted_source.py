@@ -95,7 +95,7 @@ class HostedSource:
         self._changed = AutoResetEvent()
         self._tasks: TaskGroup | None = None
         """Runs the connections of single calls."""
-        self._own_connections = 0
+        self._own_connections: set[SourceConnection] = set()
         self._last_seen = time.monotonic()
 
     # -- its life -----------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class HostedSource:
                 self._changed.set()
 
     def watch(self, uris: frozenset[str]) -> None:
-        """Have the source tell of changes of these resources, of those that it has."""
+        """Watch those of these resources that the source has."""
         own = frozenset(uri for uri in uris if self._has(uri))
         if own != self._watched:
             self._watched = own
@@ -193,7 +193,7 @@ class HostedSource:
         )
 
     async def _keep_watch(self, connection: SourceConnection) -> None:
-        """Watch at the source what clients watch; what may have changed before that is told once."""
+        """Watch at the source what clients watch. First report each URI once: a change may have been missed."""
         for uri in self._watched:
             self._on_update(uri)
         while True:
@@ -242,11 +242,16 @@ class HostedSource:
     @asynccontextmanager
     async def _own(self) -> AsyncIterator[SourceConnection]:
         """Make a connection for one call, which nothing else uses before or after (B15)."""
-        if self._tasks is None or self._own_connections >= self.source.children:
+        if self._tasks is None or len(self._own_connections) >= self.source.children:
             raise NotSent
         connection, is_done = self._connection(), anyio.Event()
+        self._own_connections.add(connection)  # before another call can look; the connection's task takes it out
         try:
-            failure: SourceFailed | None = await self._tasks.start(self._run_own, connection, is_done)
+            try:
+                failure: SourceFailed | None = await self._tasks.start(self._run_own, connection, is_done)
+            except BaseException:
+                self._own_connections.discard(connection)  # the task may never have begun
+                raise
             if failure is not None:
                 self._log.warning("source not connected", why=str(failure))
                 raise NotSent from failure
@@ -258,7 +263,6 @@ class HostedSource:
         self, connection: SourceConnection, is_done: anyio.Event, *, task_status: TaskStatus[SourceFailed | None]
     ) -> None:
         """Run a connection for one call, whose answer need not wait for the connection's end."""
-        self._own_connections += 1
         is_made = False
         try:
             async with held(connection):
@@ -269,7 +273,7 @@ class HostedSource:
             if not is_made:
                 task_status.started(failure)
         finally:
-            self._own_connections -= 1
+            self._own_connections.discard(connection)
 
     def _connection(self) -> SourceConnection:
         return SourceConnection(self.source, self._open, self, self._era)

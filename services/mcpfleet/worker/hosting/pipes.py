@@ -53,8 +53,6 @@ class MessagesIn(_Stream):
     def __init__(self, stdout: asyncio.StreamReader, on_noise: Callable[[str], None]) -> None:
         self._stdout = stdout
         self._on_noise = on_noise
-        self.is_over = False
-        """No message comes any more."""
         self.fault = ""
         """Why the child must end, where its output broke a rule."""
         self.refused: set[RequestId] = set()
@@ -73,10 +71,8 @@ class MessagesIn(_Stream):
             try:
                 line = await self._stdout.readuntil(b"\n")
             except asyncio.IncompleteReadError:  # a half line is no message
-                self.is_over = True
                 raise anyio.EndOfStream from None
             except asyncio.LimitOverrunError as error:
-                self.is_over = True
                 self.fault = f"a line of its output has over {error.consumed} bytes (message_limit)"
                 raise anyio.EndOfStream from None
             message = _read(line)
