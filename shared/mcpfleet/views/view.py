@@ -89,9 +89,9 @@ class View:
     """Translates what it shows; None where nothing changes."""
     source: View | None = None
     """The view of the same callers without a translation, which shares the bytes of untranslated lists."""
-    _items: dict[Kind, bytes] = field(default_factory=dict)
-    _entries: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
-    _digests: dict[ListKind, bytes] = field(default_factory=dict)
+    _items: dict[Kind, bytes] = field(default_factory=dict, init=False)
+    _entries: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict, init=False)
+    _digests: dict[ListKind, bytes] = field(default_factory=dict, init=False)
 
     @cached_property
     def server(self) -> bytes:
@@ -149,9 +149,6 @@ class View:
             language=language,
             translation=languages.translation(language),
             source=source,
-            _items={},
-            _entries={},
-            _digests={},
         )
 
     def find(self, kind: Kind, name: str) -> Target | None:
