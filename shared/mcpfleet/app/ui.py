@@ -235,7 +235,7 @@ def check_visible(tool: Definition, document: Definition | None, uri: str) -> No
         why = "permit"
     if why:
         raise Mistake(
-            f"its ui {uri!r} is more hidden than the tool, by its {why}: whoever may see the tool must see the document"
+            f"its ui {uri!r} is hidden by its {why} from callers who see the tool: each of them must see the document"
         )
 
 

@@ -32,7 +32,7 @@ class DeclaredText(NamedTuple):
     """The members that lead to it."""
     text: str
     option: str | None = None
-    """What an application must have said so that it is translated; None for what always is."""
+    """The option that enables its translation; None if it is always translated."""
 
 
 def texts_of(definition: Definition, entry: Mapping[str, Any] | None = None) -> Iterator[DeclaredText]:

@@ -89,7 +89,7 @@ def read_entry(document: Document, keys: Keys, raw: Any) -> Entry:
     """Read an entry; nothing in it is expanded yet.
 
     Raises:
-        ConfigurationError: it is no table, says not how its server is reached, or a member has a wrong kind.
+        ConfigurationError: it is no table, does not say how to reach its server, or a member has a wrong kind.
     """
     if not isinstance(raw, dict):
         raise document.fault(keys, f"must be a table, not {kind_of(raw)}")

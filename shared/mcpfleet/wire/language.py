@@ -75,7 +75,7 @@ def look_up(preference: str, offered: Sequence[str]) -> str | None:
 
     Args:
         preference: as `Accept-Language` has it.
-        offered: the tags on offer; the one that is wanted where `*` decides comes first.
+        offered: the tags on offer; the first one answers `*`.
     """
     ranges = read_preference(preference)
     known = {tag.lower(): tag for tag in offered if not _is_excluded(tag.lower(), ranges)}

@@ -236,7 +236,7 @@ def test_a_document_is_no_more_hidden_than_its_tool(document: dict[str, Any], to
     if not why:
         app.tool(ui=board, **tool)(_tool)
         return
-    with pytest.raises(DeclarationError, match=f"more hidden than the tool, by its {why}"):
+    with pytest.raises(DeclarationError, match=f"is hidden by its {why} from callers"):
         app.tool(ui=board, **tool)(_tool)
 
 
@@ -252,7 +252,7 @@ def test_a_permit_hides_a_document_more_than_its_tool() -> None:
         del caller
         return [True for _ in asked]
 
-    with pytest.raises(DeclarationError, match="by its permit"):
+    with pytest.raises(DeclarationError, match="is hidden by its permit"):
         app.check_documents()
 
 

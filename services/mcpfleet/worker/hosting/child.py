@@ -120,7 +120,7 @@ class Reaping:
         body = json.dumps(request).encode() + b"\n"
         if len(body) > _LARGEST_REQUEST:
             raise StartError(f"the command and its environment have {len(body)} bytes, over {_LARGEST_REQUEST}")
-        with anyio.CancelScope(shield=True):  # else a child could run of which nobody knows
+        with anyio.CancelScope(shield=True):  # a cancel here would leave a child that nobody knows of
             async with self._turn:  # one at a time: the pipes that come belong to the newest request
                 ours, theirs = _pipes()
                 child = HostedChild(self, *await _streams(ours, limit))

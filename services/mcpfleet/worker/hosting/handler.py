@@ -135,7 +135,9 @@ def _raw(result: dict[str, Any], *, is_read: bool) -> Raw:
     """
     kind = result.get("resultType", "complete")
     if kind != "complete":
-        raise UpstreamError(INTERNAL_ERROR, "The server behind this asked for what it was not told that it may ask.")
+        raise UpstreamError(
+            INTERNAL_ERROR, "The server behind this tool asked the user for input, which this server does not pass on."
+        )
     meta = result.get("_meta")
     kept = dict(meta) if isinstance(meta, dict) else {}
     kept.pop(SERVER_INFO_META_KEY, None)

@@ -1,4 +1,4 @@
-"""Sources that workers serve as one application. What a configuration may say and no worker does yet is refused."""
+"""Sources that workers serve as one application. Settings that no worker supports yet are refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def hosting_of(target: str, environment: Mapping[str, str]) -> Hosting:
 
 
 def check_built(source: Source) -> None:
-    """Refuse what a configuration may say and no worker does yet.
+    """Refuse settings that no worker supports yet.
 
     Raises:
         ConfigurationError: the sentence names the source, the setting and what can be written instead.

@@ -18,7 +18,7 @@ class SourceFailed(Exception):
     """Raised when a connection cannot be made, or its handshake fails; the text is for the operator.
 
     Attributes:
-        is_era: nothing was said against a handshake of 2025, which has not been tried.
+        is_era: a handshake of 2025 was not tried yet, and may work.
     """
 
     def __init__(self, why: str, *, is_era: bool = False) -> None:
