@@ -311,4 +311,4 @@ async def test_tools_without_description_are_one_warning_at_the_start() -> None:
     app.tool()(told)
     async with LocalFleet(app) as fleet:
         [line] = fleet.lines("tools without description")
-        assert line["tools"] == ["silent", "mute"]
+        assert line["tools"] == ["mute", "silent"]

@@ -179,6 +179,8 @@ async def age(store: Store, table: Table, column: str, seconds: float) -> None:
     """Let a moment of all rows lie further back."""
     moment = table.c[column]
     async with store.write() as connection:
+        # In the order of the product's own statements, which run meanwhile: any other one may be a deadlock.
+        await connection.execute(select(*table.primary_key).order_by(*table.primary_key).with_for_update())
         await connection.execute(update(table).where(moment.is_not(None)).values({column: moment - seconds}))
 
 

@@ -11,7 +11,8 @@ import structlog
 from sqlalchemy import update
 
 from mcpfleet.bus.errors import Unanswered
-from mcpfleet.contracts.grants import Holder, NewGrant, Renewal, RenewGrants, UriGrant
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.grants import RENEW, GrantsRenewed, Holder, NewGrant, Renewal, RenewGrants, UriGrant
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_key
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, session_key
@@ -180,11 +181,13 @@ class Authorization:
         self.left = list(answers)
         self.told: list[str] = []
 
-    async def renew(self, question: RenewGrants) -> tuple[Renewal, ...]:
+    async def request(self, subject: str, body: bytes, *, timeout: float, repeat: bool) -> Incoming:
+        assert (subject, repeat, timeout > 0) == (RENEW.subject, True, True)
         answer = self.left.pop(0)
         if answer is None:
-            raise Unanswered("authorization.renew")
-        return (answer,) * len(question.holders)
+            raise Unanswered(subject)
+        renewed = GrantsRenewed(renewals=(answer,) * len(RenewGrants.model_validate_json(body).holders))
+        return Incoming(subject, "", renewed.model_dump_json().encode())
 
     def all_changed(self, sessions: Iterable[str]) -> None:
         self.told += sessions
