@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import anyio
@@ -15,6 +14,7 @@ from mcpfleet.authorization.rules import named
 from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.named_object import import_named
 
 Answer: TypeAlias = Principal | tuple[Principal, float] | None
 """The answer that an authorizer should return. Nothing enforces that, so it is checked."""
@@ -32,11 +32,7 @@ def load(target: str) -> Authorizer:
     Raises:
         ConfigurationError: the function does not exist.
     """
-    module, _, name = target.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"MCPFLEET_AUTHORIZER: cannot import {target}: {error}") from error
+    found = import_named("MCPFLEET_AUTHORIZER", target)
     if not callable(found):
         raise ConfigurationError(f"MCPFLEET_AUTHORIZER: {target} is not a function")
     authorizer: Authorizer = found

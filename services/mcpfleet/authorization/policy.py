@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +28,7 @@ from mcpfleet.contracts.grants import HeldUris, Renewal
 from mcpfleet.contracts.policy import ItemShown, StreamAsked, StreamJudged, VisibleWanted
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.named_object import import_named
 from mcpfleet.wire.filter import Filter, OwnKeys
 
 __all__ = ["Allow", "Caller", "Filter", "Item"]
@@ -86,12 +86,11 @@ def load(target: str) -> OperatorPolicy:
     Raises:
         ConfigurationError: it cannot be imported, or is no policy.
     """
-    module, _, name = target.partition(":")
+    found = import_named("MCPFLEET_POLICY", target)
     try:
-        found = getattr(import_module(module), name)
         made = found() if inspect.isclass(found) else found
     except Exception as error:
-        raise ConfigurationError(f"MCPFLEET_POLICY: cannot import {target}: {error}") from error
+        raise ConfigurationError(f"MCPFLEET_POLICY: {target}() raised {type(error).__name__}: {error}") from error
     check(made, target)
     return OperatorPolicy(made)
 

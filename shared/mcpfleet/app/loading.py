@@ -13,6 +13,7 @@ from typing import Any
 
 from mcpfleet.app.app import App
 from mcpfleet.app.errors import LoadError
+from mcpfleet.process.named_object import search_folder
 
 PREFERRED = "app"
 """The attribute that counts if a module has several Apps and the target names none."""
@@ -63,6 +64,7 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise LoadError(f"no file {path}")
     folder, name = place_of_file(path)
+    search_folder()
     _make_importable(folder)
     module = importlib.import_module(name)
     found = getattr(module, "__file__", None)

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from importlib import import_module
 from typing import Any, Final
 
 import anyio
@@ -23,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.events import Event, ProcessBegan, ProcessEnded
+from mcpfleet.process.named_object import import_named
 from mcpfleet.process.shutdown import OBSERVERS, Departure
 from mcpfleet.telemetry.metrics import Counter
 
@@ -273,15 +273,7 @@ def observer_named(target: str) -> tuple[Observe, ...]:
     """
     if not target:
         return ()
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise ConfigurationError(f"MCPFLEET_OBSERVER: must be module:object, not {target!r}")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # the operator's module may raise anything
-        raise ConfigurationError(f"MCPFLEET_OBSERVER: cannot import {target}: {error}") from error
+    found = import_named("MCPFLEET_OBSERVER", target)
     if not callable(found):
         raise ConfigurationError(f"MCPFLEET_OBSERVER: {target} is no function that takes an event")
     return (found,)

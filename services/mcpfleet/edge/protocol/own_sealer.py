@@ -8,7 +8,6 @@ import inspect
 import os
 import time
 from collections.abc import Awaitable
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -18,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.contracts.sealing import NotOurs, OwnSealer, Unsealable
 from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.named_object import import_named
 
 WITHIN: Final = 0.25
 """Seconds that one call of the object may take."""
@@ -40,11 +40,7 @@ def load(target: str) -> OwnSealer:
     Raises:
         ConfigurationError: there is no such function, it fails, or its object has no async `seal` and `open`.
     """
-    module, _, name = target.partition(":")
-    try:
-        factory = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"{_SETTING}: cannot import {target}: {error}") from error
+    factory = import_named(_SETTING, target)
     try:
         made = factory()
     except Exception as error:

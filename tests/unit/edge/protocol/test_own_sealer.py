@@ -184,7 +184,7 @@ async def test_another_error_is_a_fault_of_ours() -> None:
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("nothing", "cannot import nothing"),
+        ("nothing", "must be module:object"),
         ("tests.unit.edge.protocol.test_own_sealer:nothing", "cannot import"),
         ("tests.unit.edge.protocol.test_own_sealer:failing", "raised RuntimeError: no vault"),
         ("tests.unit.edge.protocol.test_own_sealer:Sync", "async def seal(self, …, associated)"),
