@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
 import pytest
 
 from mcpfleet.worker.hosting.child import HostedChild, Reaping, StartError, environment
+from mcpfleet.worker.hosting.reaper import descendants
 
 DEAF = """
 import signal, time
@@ -171,3 +173,46 @@ async def test_a_reaper_that_ended_is_started_again() -> None:
         assert await gone(child.pid)
         again = await started(made, "print('again')")
         assert await again.stdout.readline() == b"again\n"
+        await again.end()
+        assert again.status == 0
+
+
+async def test_a_child_that_starts_too_late_is_killed_and_no_other_has_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reaping() as made:
+        first = await started(made, DEAF)
+        reaper = parent_of(first.pid)
+        monkeypatch.setattr("mcpfleet.worker.hosting.child._REAPER_ANSWERS_WITHIN", 0.1)
+        os.kill(reaper, signal.SIGSTOP)
+        with pytest.raises(StartError, match="does not answer"):
+            await started(made, DEAF)
+        os.kill(reaper, signal.SIGCONT)
+        monkeypatch.undo()
+        other = await started(made, DEAF)
+        assert await other.stdout.readline() == b"up\n"
+        with anyio.fail_after(5):
+            while {*descendants(reaper)} != {first.pid, other.pid}:  # noqa: ASYNC110  # it is no child of ours
+                await anyio.sleep(0.02)
+
+
+async def test_a_child_without_descriptors_is_a_failed_start() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    async with reaping() as made:
+        await started(made, "")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 2, limits[1]))  # noqa: PTH208
+        try:
+            with suppress(OSError):
+                while True:
+                    held.append(os.dup(0))
+            os.close(held.pop())  # a pipe needs two
+            os.close(held.pop())
+            with pytest.raises(StartError, match="no pipes"):
+                await started(made, "")
+            held += [os.dup(0), os.dup(0)]  # the first pipe was closed again
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for fd in held:
+                os.close(fd)
+        assert (await started(made, "")).pid > 0

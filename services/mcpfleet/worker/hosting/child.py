@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import socket
@@ -15,7 +16,6 @@ from typing import Any, Final
 
 import anyio
 
-from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.hosting import reaper
 
 INHERITED: Final = (
@@ -28,6 +28,8 @@ STEP: Final = 2.0
 """Seconds that a child has to end after each step: its input ends, SIGTERM, SIGKILL."""
 _REAPER_ANSWERS_WITHIN: Final = 10.0
 """Seconds in which the reaper starts, and starts a child."""
+_REAPER_ENDS_WITHIN: Final = 5.0
+"""Seconds in which the reaper ends all descendants and itself; it is killed then."""
 LONGEST_LINE: Final = 8 * 1024
 """Bytes of a line of a child's errors (B21)."""
 _LARGEST_REQUEST: Final = 1024 * 1024
@@ -70,6 +72,8 @@ class HostedChild:
 
     def close_pipes(self) -> None:
         """Close its pipes: it has ended, or was not started."""
+        if self.stdin.transport.get_write_buffer_size():  # a descendant may hold the other end, and read nothing
+            self.stdin.transport.abort()
         for transport in self._transports:
             transport.close()
 
@@ -80,11 +84,26 @@ class HostedChild:
             with anyio.move_on_after(STEP):
                 await self._ended.wait()
                 return
-            self._reaping.ask({"do": step, "pid": self.pid})
+            await self._reaping.ask({"do": step, "pid": self.pid})
 
     async def wait(self) -> None:
         """Wait until it has ended."""
         await self._ended.wait()
+
+
+class _Start:
+    """A child that was asked for, until the answer."""
+
+    def __init__(self, number: int, child: HostedChild) -> None:
+        self.number = number
+        self.child = child
+        self.failure: str | None = None
+        """Why it was not started."""
+        self.answered = anyio.Event()
+
+    def fail(self, why: str) -> None:
+        self.failure = why
+        self.answered.set()
 
 
 class Reaping:
@@ -95,12 +114,10 @@ class Reaping:
         self._process: subprocess.Popen[bytes] | None = None
         self._children: dict[int, HostedChild] = {}
         self._turn = anyio.Lock()
+        self._sending = anyio.Lock()
+        self._numbers = itertools.count(1)
         self._reader: asyncio.Task[None] | None = None
-        self._starting: HostedChild | None = None
-        """The child that is asked for, until the answer."""
-        self._failure: str | None = None
-        """Why it was not started."""
-        self._answered = AutoResetEvent()
+        self._starting: _Start | None = None
 
     async def start(
         self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None = None, *, limit: int
@@ -116,16 +133,20 @@ class Reaping:
         Raises:
             StartError: it cannot be started.
         """
-        request = {"do": "start", "words": list(words), "env": dict(env), "cwd": str(cwd) if cwd else None}
-        body = json.dumps(request).encode() + b"\n"
+        number = next(self._numbers)
+        request = {"do": "start", "number": number, "words": list(words), "env": dict(env)}
+        body = json.dumps({**request, "cwd": str(cwd) if cwd else None}).encode() + b"\n"
         if len(body) > _LARGEST_REQUEST:
             raise StartError(f"the command and its environment have {len(body)} bytes, over {_LARGEST_REQUEST}")
-        with anyio.CancelScope(shield=True):  # a cancel here would leave a child that nobody knows of
-            async with self._turn:  # one at a time: the pipes that come belong to the newest request
-                ours, theirs = _pipes()
+        async with self._turn:  # one at a time: the pipes that come belong to the newest request
+            with anyio.CancelScope(shield=True):  # a cancel here would leave a child that nobody knows of
+                try:
+                    ours, theirs = _pipes()
+                except OSError as error:
+                    raise StartError(f"there are no pipes for it: {error.strerror}") from error
                 child = HostedChild(self, *await _streams(ours, limit))
                 try:
-                    await self._ask_to_start(child, body, theirs)
+                    await self._ask_to_start(_Start(number, child), body, theirs)
                 except StartError:
                     child.close_pipes()
                     raise
@@ -133,20 +154,36 @@ class Reaping:
                     _close(theirs)
         return child
 
-    async def _ask_to_start(self, child: HostedChild, body: bytes, fds: Sequence[int]) -> None:
+    async def _ask_to_start(self, wanted: _Start, body: bytes, fds: Sequence[int]) -> None:
         try:
             with anyio.fail_after(_REAPER_ANSWERS_WITHIN):
                 connection = await self._connected()
-                self._starting, self._failure = child, None
-                sent = socket.send_fds(connection, [body], fds)
-                await asyncio.get_running_loop().sock_sendall(connection, body[sent:])
-                await self._answered.wait()
+                self._starting = wanted
+                await self._send(connection, body, fds)
+                await wanted.answered.wait()
         except (OSError, TimeoutError) as error:
             raise StartError(f"the process that starts children does not answer: {error!r}") from error
         finally:
             self._starting = None
-        if self._failure is not None:
-            raise StartError(self._failure)
+        if wanted.failure is not None:
+            raise StartError(wanted.failure)
+
+    async def _send(self, connection: socket.socket, body: bytes, fds: Sequence[int] = ()) -> None:
+        """Send a whole request: after a part of one, the connection is of no use, and ends.
+
+        Raises:
+            OSError: the reaper has ended.
+        """
+        async with self._sending:
+            is_whole = False
+            try:
+                sent = socket.send_fds(connection, [body], fds) if fds else 0
+                await asyncio.get_running_loop().sock_sendall(connection, body[sent:])
+                is_whole = True
+            finally:
+                if not is_whole:
+                    with suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
 
     async def _connected(self) -> socket.socket:
         """Return the socket to the reaper, which is started if it does not run."""
@@ -155,17 +192,21 @@ class Reaping:
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
-        with theirs:
-            command = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
-            self._process = await asyncio.to_thread(
-                subprocess.Popen,  # a thread: starting a process takes milliseconds
-                command,
-                env={name: os.environ[name] for name in ("PATH",) if name in os.environ},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                command = [sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno())]
+                self._process = await asyncio.to_thread(
+                    subprocess.Popen,  # a thread: starting a process takes milliseconds
+                    command,
+                    env={name: os.environ[name] for name in ("PATH",) if name in os.environ},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
         self._socket = ours
         self._reader = asyncio.create_task(self._read(ours), name="reaper")
         return ours
@@ -177,35 +218,40 @@ class Reaping:
             while body := await loop.sock_recv(connection, 64 * 1024):
                 *lines, buffer = (buffer + body).split(b"\n")
                 for line in lines:
-                    self._hear(json.loads(line))
+                    await self._hear(json.loads(line))
         except OSError:  # it has ended
             return
         finally:
-            self._fail("it has ended")
+            if self._starting is not None:
+                self._starting.fail("the process that starts children has ended")
             for child in self._children.values():
                 child.ended(None)
             self._children.clear()
 
-    def _hear(self, answer: dict[str, Any]) -> None:
-        if "failed" in answer:
-            self._fail(answer["failed"])
-        elif "pid" in answer:
-            if self._starting is not None:
-                self._starting.pid = answer["pid"]
-                self._children[answer["pid"]] = self._starting
-            self._answered.set()
+    async def _hear(self, answer: dict[str, Any]) -> None:
+        if "number" in answer:
+            await self._answer(answer)
         elif (child := self._children.pop(answer["ended"], None)) is not None:
             child.ended(answer["status"])
 
-    def _fail(self, why: str) -> None:
-        self._failure = why
-        self._answered.set()
+    async def _answer(self, answer: dict[str, Any]) -> None:
+        """Take the answer to a start."""
+        wanted = self._starting
+        if wanted is None or wanted.number != answer["number"]:  # it came too late: nobody has this child
+            if "pid" in answer:
+                await self.ask({"do": "kill", "pid": answer["pid"]})
+        elif "failed" in answer:
+            wanted.fail(answer["failed"])
+        else:
+            wanted.child.pid = answer["pid"]
+            self._children[answer["pid"]] = wanted.child
+            wanted.answered.set()
 
-    def ask(self, request: dict[str, Any]) -> None:
+    async def ask(self, request: dict[str, Any]) -> None:
         """Ask for something that has no answer; a reaper that has ended has done it."""
         if self._socket is not None:
-            with suppress(OSError):
-                self._socket.send(json.dumps(request).encode() + b"\n")
+            with suppress(OSError), anyio.move_on_after(STEP):
+                await self._send(self._socket, json.dumps(request).encode() + b"\n")
 
     async def close(self) -> None:
         """Have the reaper end, and every descendant with it."""
@@ -213,16 +259,35 @@ class Reaping:
             return
         with suppress(OSError):  # it may have ended
             self._socket.shutdown(socket.SHUT_WR)
-        await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(_wait_for, self._process)
         if self._reader is not None:
             await self._reader
         self._socket.close()
         self._socket = None
 
 
+def _wait_for(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_REAPER_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _pipes() -> tuple[list[int], list[int]]:
-    """Make the pipes of a child: our ends and its ends, for its input, its output and its errors."""
-    (in_read, in_write), (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe(), os.pipe()
+    """Make the pipes of a child: our ends and its ends, for its input, its output and its errors.
+
+    Raises:
+        OSError: this process may open no more descriptors.
+    """
+    made: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            made.append(os.pipe())  # noqa: PERF401  # those before a failure are closed
+    except OSError:
+        _close([fd for pair in made for fd in pair])
+        raise
+    (in_read, in_write), (out_read, out_write), (err_read, err_write) = made
     return [in_write, out_read, err_read], [in_read, out_write, err_write]
 
 

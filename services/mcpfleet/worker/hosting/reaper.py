@@ -83,10 +83,10 @@ class Reaper:
         match request["do"]:
             case "start":
                 fds, self._fds = self._fds, []
-                self._tell(self._start(request, fds))
-            case "terminate":
+                self._tell({"number": request["number"], **self._start(request, fds)})
+            case "terminate" if request["pid"] in self._children:  # the number of another is another process by now
                 signal_group(request["pid"], signal.SIGTERM)
-            case "kill":
+            case "kill" if request["pid"] in self._children:
                 kill_tree(request["pid"])
 
     def _start(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
