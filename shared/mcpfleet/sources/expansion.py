@@ -30,8 +30,13 @@ class Expanded:
     text: str
     shown: str
     """As the configuration has it: it is printed in place of the text."""
-    is_secret: bool
-    """A variable or an input is in it."""
+    secrets: tuple[str, ...]
+    """The texts of variables and inputs in it."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether a variable or an input is in it."""
+        return bool(self.secrets)
 
 
 class Expansion:
@@ -62,17 +67,17 @@ class Expansion:
         """
         if not isinstance(given, str):
             raise self._document.fault(keys, f"must be a text, not {kind_of(given)}")
-        is_secret = False
+        secrets: list[str] = []
 
         def replaced(found: re.Match[str]) -> str:
-            nonlocal is_secret
             if not found["end"]:
                 raise self._document.fault(keys, f"{found[0][:40]!r} has no closing brace")
             value, comes_from_variable = self._stands_for(keys, found["inside"])
-            is_secret = is_secret or comes_from_variable
+            if comes_from_variable:
+                secrets.append(value)
             return value
 
-        return Expanded(_REFERENCE.sub(replaced, given), given, is_secret)
+        return Expanded(_REFERENCE.sub(replaced, given), given, tuple(secrets))
 
     def value(self, keys: Keys, given: Any) -> Value:
         """Return a value of a variable or header: a text, `{ env = "NAME" }` or `{ file = "/path" }`.
@@ -88,7 +93,9 @@ class Expansion:
                     keys, f'must be a text, {{ env = "NAME" }} or {{ file = "/path" }}, not {kind_of(given)}'
                 )
             expanded = self.text(keys, given)
-            return Value(text=expanded.text, is_secret=expanded.is_secret or _is_telling(keys))
+            is_secret = expanded.is_secret or _is_telling(keys)
+            parts = tuple(each for each in expanded.secrets if each != expanded.text)
+            return Value(text=expanded.text, is_secret=is_secret, secrets=parts)
         if set(given) not in ({"env"}, {"file"}):
             raise self._document.fault(keys, 'a reference is { env = "NAME" } or { file = "/path" }')
         if "env" in given:

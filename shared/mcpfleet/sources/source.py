@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,11 @@ Era: TypeAlias = Literal["auto", "2025", "2026"]
 
 _Seconds = Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)]
 _Words = Annotated[tuple[str, ...], Field(max_length=MOST_WORDS)]
+_Secrets = Annotated[tuple[str, ...], Field(repr=False, exclude=True)]
+"""Texts of variables that stand in a larger text: its source may write them without the rest."""
+_MASK: Final = "***"
+_SHORTEST: Final = 4
+"""Characters of such a text; a shorter one is no secret, and would mask half of the words."""
 
 
 class _Model(BaseModel):
@@ -40,6 +45,7 @@ class Value(_Model):
     """It is never logged or printed."""
     is_secret: bool = True
     """It came by a reference, so it is masked in the source's own output, and no digest depends on it."""
+    secrets: _Secrets = ()
 
 
 class Command(_Model):
@@ -51,6 +57,7 @@ class Command(_Model):
     shown: tuple[str, ...] = ()
     """The words as the configuration has them, with references in the place of their values: what is printed and
     digested; empty where they are the same."""
+    secrets: _Secrets = ()
     env: Mapping[str, Value] = Field(default_factory=dict)
     """Variables of the child beside those that every child has."""
     cwd: Path | None = None
@@ -64,6 +71,7 @@ class Url(_Model):
     url: str = Field(pattern=r"^https?://")
     shown: str = ""
     """The URL as the configuration has it, as with a command's words."""
+    secrets: _Secrets = ()
     headers: Mapping[str, Value] = Field(default_factory=dict)
     auth: Mapping[str, Any] | None = Field(default=None, repr=False)
     """The table `auth`, with its references read as `Value`s."""
@@ -160,7 +168,15 @@ class Source(_Model):
         if isinstance(self.way, Url | OpenApi):
             values += [*self.way.headers.values(), *_values(self.way.auth)]
         texts = {value.text for value in values if value.is_secret and value.text}
+        holders = [*values, *([self.way] if isinstance(self.way, Command | Url) else [])]
+        texts.update(part for each in holders for part in each.secrets if len(part) >= _SHORTEST)
         return tuple(sorted(texts, key=len, reverse=True))
+
+    def masked(self, text: str) -> str:
+        """Return a text of the source without its secrets (B21)."""
+        for secret in self.secrets:
+            text = text.replace(secret, _MASK)
+        return text
 
     @property
     def digest(self) -> str:

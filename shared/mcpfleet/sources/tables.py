@@ -161,13 +161,15 @@ class SourceTable:
             raise self.document.fault((*self.keys, "cwd"), f"{cwd} is no folder")
         return Command(
             words=tuple(each.text for each in words), shown=tuple(each.shown for each in words), env=self.env(),
-            cwd=cwd or self.expansion.folder,
+            cwd=cwd or self.expansion.folder, secrets=tuple(part for each in words for part in each.secrets),
         )  # fmt: skip
 
     def _url(self) -> Url:
         url = self.expansion.text((*self.keys, "url"), self.raw["url"])
         self._check_url("url", url.text)
-        return Url(url=url.text, shown=url.shown, headers=self.values("headers"), auth=self._auth())
+        return Url(
+            url=url.text, shown=url.shown, headers=self.values("headers"), auth=self._auth(), secrets=url.secrets
+        )
 
     def _object(self) -> Object:
         target = self.expansion.text((*self.keys, "object"), self.raw["object"]).text

@@ -74,7 +74,7 @@ def test_the_entries_of_a_client_are_sources(tmp_path: Path) -> None:
     )
     assert (memory.name, memory.prefix, memory.place) == ("memory", "memory_", f"{tmp_path}/.mcp.json:3")
     assert isinstance(github.way, Url)
-    assert github.way.headers == {"Authorization": Value(text="Bearer t0ken")}
+    assert github.way.headers == {"Authorization": Value(text="Bearer t0ken", secrets=("t0ken",))}
     assert (github.name, github.prefix, github.timeout) == ("github-cloud", "github-cloud_", 120.0)
 
 

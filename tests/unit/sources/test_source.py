@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from mcpfleet.sources.reading import read_configuration
 from mcpfleet.sources.source import Command, Source, Url, Value
 
 
@@ -42,3 +43,19 @@ def test_secrets_of_an_auth_table_are_found_at_any_depth() -> None:
 def test_an_unknown_member_is_refused() -> None:
     with pytest.raises(ValidationError, match="colour"):
         Source.model_validate({"name": "memory", "way": {"kind": "command", "words": ["x"]}, "colour": "red"})
+
+
+@pytest.mark.rule("B21")
+def test_texts_of_variables_are_masked_wherever_they_stand(tmp_path: Path) -> None:
+    """A program may write a token without the words around it; what is shorter than a secret stays."""
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        '[sources.memory]\ncommand = ["memory", "--token=${TOKEN}", "-v", "${LEVEL}"]\n'
+        'env = { HEADER = "Bearer ${OTHER}" }\n'
+    )
+    environment = {"TOKEN": "s3cret", "LEVEL": "2", "OTHER": "0ther"}
+    [source] = read_configuration(file, environment).sources
+    assert source.masked("refused s3cret with 0ther at 12") == "refused *** with *** at 12"
+    assert "0ther" not in repr(source.way.env)  # type: ignore[union-attr]  # it is a command
+    [again] = read_configuration(file, environment | {"TOKEN": "an0ther", "OTHER": "third"}).sources
+    assert again.digest == source.digest

@@ -17,7 +17,6 @@ from mcpfleet.worker.hosting.child import HostedChild, Reaping, StartError, envi
 from mcpfleet.worker.hosting.link import SourceFailed
 from mcpfleet.worker.hosting.pipes import MessagesIn, MessagesOut, follow_errors
 
-_MASK: Final = "***"
 _SETTLES_WITHIN: Final = 1.0
 """Seconds in which the end and the last lines of a child are waited for."""
 
@@ -27,8 +26,8 @@ class StdioLink:
 
     def __init__(self, child: HostedChild, on_noise: Callable[[str], None]) -> None:
         self._child = child
-        self._in = MessagesIn(child.stdout, on_noise)
         self._out = MessagesOut(child.stdin)
+        self._in = MessagesIn(child.stdout, self._out.begun, on_noise)
         self._last: deque[str] = deque(maxlen=1)
         self._errors_over = anyio.Event()
         self.dispatcher = JSONRPCDispatcher(self._in, self._out)
@@ -107,8 +106,7 @@ async def stdio_link(
     link = StdioLink(child, on_noise)
 
     def take(line: str) -> None:
-        for secret in source.secrets:
-            line = line.replace(secret, _MASK)
+        line = source.masked(line)
         link.note_error(line)
         on_error(line)
 
