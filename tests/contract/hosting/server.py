@@ -95,7 +95,7 @@ def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]
 CAPABILITIES = {
     "tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}, "logging": {},
 }  # fmt: skip
-SERVER = {"name": "fixture", "version": "7", "title": "A fixture"}
+SERVER = {"name": "fixture", "version": os.environ.get("VERSION", "7"), "title": "A fixture"}
 
 
 def answer(identifier: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: C901, PLR0912
@@ -136,6 +136,8 @@ def answer(identifier: Any, method: str, params: dict[str, Any]) -> dict[str, An
             watched[:] = params["notifications"].get("resourceSubscriptions", [])
             threading.Event().wait()
         case "resources/subscribe" if ERA == "2025":
+            if params["uri"] == "fixture://books/silence":
+                threading.Event().wait()
             watched.append(params["uri"])
             return {}
         case "resources/unsubscribe" if ERA == "2025":

@@ -42,6 +42,8 @@ _LISTS: Final = {
 """The notifications that a list has changed, and the fields of a filter that ask for them."""
 
 
+_WATCHES_WITHIN: Final = 10.0
+"""Seconds in which a source of 2025 must answer that it watches a resource, or does no more."""
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 """Seconds between two streams that a source ends; each pause is twice the one before."""
@@ -265,7 +267,8 @@ class SourceConnection:
         before, self._watched = self._watched, uris
         for method, changed in (("subscribe", uris - before), ("unsubscribe", before - uris)):
             for uri in sorted(changed):
-                with suppress(UpstreamError):  # a source need not take every URI
+                # A source need not take every URI, and a silent one must not keep others from being watched.
+                with suppress(UpstreamError), anyio.move_on_after(_WATCHES_WITHIN):
                     await self.request(f"resources/{method}", {"uri": uri})
 
     async def _listen(self) -> None:

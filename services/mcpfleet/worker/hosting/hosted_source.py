@@ -38,6 +38,8 @@ _WINDOW: Final = 60.0
 _LONGEST_PAUSE: Final = 60.0
 _LISTED_FOR: Final = 15 * 60.0
 """Seconds for which the last list of a source that is away stays (B18)."""
+_SHOWN: Final = 200
+"""Characters that the log shows of a line that is no message."""
 _LIST_AGAIN: Final = 5.0
 """Seconds after which a list that could not be read is read again."""
 
@@ -84,8 +86,10 @@ class HostedSource:
         self._tell_health = tell_health
         self._on_change = on_change
         self._on_update = on_update
+        self._watched_by_clients: frozenset[str] = frozenset()
+        """The resources that clients watch, of all sources."""
         self._watched: frozenset[str] = frozenset()
-        """The resources that clients watch."""
+        """Those of them that it has."""
         self._watches_others = AutoResetEvent()
         self._era = source.era
         self._home: SourceConnection | None = None
@@ -131,17 +135,18 @@ class HostedSource:
                 self._is_there.set()
                 self._tell_health(True, "")
                 self.has_tried.set()
-                await self._follow(connection)
+                try:
+                    await self._follow(connection)
+                finally:  # before its child has ended, which takes seconds: calls wait for the next one
+                    self._home, self._is_there = None, anyio.Event()
             return _End(await connection.why_over(), was_listed=True)
         except SourceFailed as error:
             if error.is_era:
                 self._era = "2025"
-            return _End(str(error), was_listed=was_listed)
+            return _End(self.source.masked(str(error)), was_listed=was_listed)
         except (UpstreamError, NotSent, UpstreamLost) as error:
-            return _End(f"did not list what it offers: {str(error) or 'the connection ended'}", was_listed=was_listed)
-        finally:
-            self._home = None
-            self._is_there = anyio.Event()
+            why = self.source.masked(str(error)) or "the connection ended"
+            return _End(f"did not list what it offers: {why}", was_listed=was_listed)
 
     async def _pause(self, why: str, seconds: float) -> None:
         """Refuse calls for a while; drop the list of a source that has been away for long."""
@@ -175,12 +180,13 @@ class HostedSource:
             except (NotSent, UpstreamLost):
                 return
             except (UpstreamError, SourceFailed) as error:
-                self._log.warning("source not listed, former list stays", error=str(error))
+                self._log.warning("source not listed, former list stays", error=self.source.masked(str(error)))
                 await anyio.sleep(_LIST_AGAIN)
                 self._changed.set()
 
     def watch(self, uris: frozenset[str]) -> None:
         """Watch those of these resources that the source has."""
+        self._watched_by_clients = uris
         own = frozenset(uri for uri in uris if self._has(uri))
         if own != self._watched:
             self._watched = own
@@ -193,14 +199,16 @@ class HostedSource:
         )
 
     async def _keep_watch(self, connection: SourceConnection) -> None:
-        """Watch at the source what clients watch. First report each URI once: a change may have been missed."""
-        for uri in self._watched:
-            self._on_update(uri)
+        """Watch at the source what clients watch. Then report each URI once: a change may have been missed."""
+        missed = self._watched
         while True:
             try:
                 await connection.watch(self._watched)
             except (NotSent, UpstreamLost):
                 return
+            for uri in missed:
+                self._on_update(uri)
+            missed = frozenset()
             await self._watches_others.wait()
 
     async def _list(self, connection: SourceConnection) -> None:
@@ -210,10 +218,11 @@ class HostedSource:
         if patience.cancelled_caught:
             raise SourceFailed(f"did not list what it offers within {self.source.start_within:g} s")
         former, self.listing = self.listing, listing
-        if former is None or former.overlaid != listing.overlaid or not self.handlers:
+        if former != listing or not self.handlers:
             self.handlers = tuple(
                 HostedHandler(each, self, checks=self.source.check) for each in listing.overlaid.offers
             )
+            self.watch(self._watched_by_clients)
             self._on_change()
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -253,7 +262,7 @@ class HostedSource:
                 self._own_connections.discard(connection)  # the task may never have begun
                 raise
             if failure is not None:
-                self._log.warning("source not connected", why=str(failure))
+                self._log.warning("source not connected", why=self.source.masked(str(failure)))
                 raise NotSent from failure
             yield connection
         finally:
@@ -296,10 +305,10 @@ class HostedSource:
         """Log a message that belongs to no call that could be named."""
         level, data = params.get("level"), params.get("data")
         number = logging.WARNING if level in ("warning", "error", "critical", "alert", "emergency") else logging.INFO
-        self._output.log(number, "%s", data)
+        self._output.log(number, "%s", self.source.masked(str(data)))
 
     def _hear_noise(self, line: str) -> None:
-        self._log.warning("source wrote no JSON-RPC", line=line)
+        self._log.warning("source wrote no JSON-RPC", line=self.source.masked(line)[:_SHOWN])
 
 
 @asynccontextmanager

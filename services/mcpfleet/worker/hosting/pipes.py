@@ -7,11 +7,12 @@ takes any line for a message, and starts its child itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import anyio
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -27,9 +28,6 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from mcpfleet.worker.hosting.child import LONGEST_LINE, HostedChild
-
-_SHOWN: Final = 200
-"""Bytes that the log shows of a line that is no message."""
 
 
 class _Stream:
@@ -50,8 +48,10 @@ class _Stream:
 class MessagesIn(_Stream):
     """The messages that a child writes. Lines that are none are told, and dropped."""
 
-    def __init__(self, stdout: asyncio.StreamReader, on_noise: Callable[[str], None]) -> None:
+    def __init__(self, stdout: asyncio.StreamReader, begun: Set[RequestId], on_noise: Callable[[str], None]) -> None:
         self._stdout = stdout
+        self._begun = begun
+        """The requests that wait for an answer."""
         self._on_noise = on_noise
         self.fault = ""
         """Why the child must end, where its output broke a rule."""
@@ -78,10 +78,12 @@ class MessagesIn(_Stream):
             message = _read(line)
             if message is None:
                 if line.strip():
-                    self._on_noise(line[:_SHOWN].decode(errors="replace").strip())
+                    self._on_noise(line[:LONGEST_LINE].decode(errors="replace").strip())
                 continue
             if isinstance(message, JSONRPCError) and message.id is not None:
-                self.refused.add(message.id)
+                answered = coerce_request_id(message.id)
+                if answered in self._begun:  # else nobody forgets it: its request was cancelled, or was never made
+                    self.refused.add(answered)
             return SessionMessage(message)
 
     async def __anext__(self) -> SessionMessage | Exception:
