@@ -63,9 +63,14 @@ class _Observer(ABC):
         """Let an event wait; on any thread."""
         self._waiting.append(event)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=f"observer {self.name}", daemon=True)
-            self._thread.start()
+            self._start()
         self._wake()
+
+    def _start(self) -> None:
+        with self._lock:  # two threads may have the first events
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=f"observer {self.name}", daemon=True)
+                self._thread.start()
 
     def drops(self) -> bool:
         """Return whether no other event may wait, and count one that it will not hear then; on any thread."""
@@ -131,7 +136,7 @@ class _PlainObserver(_Observer):
                 began = time.monotonic()
                 try:
                     self._function(event)
-                except Exception:
+                except BaseException:  # a SystemExit would end the thread without a word
                     self._failed(event)
                 self._is_busy = False
                 if (seconds := time.monotonic() - began) > CALL_WITHIN:
@@ -166,13 +171,15 @@ class _AsyncObserver(_Observer):
             self._news.clear()
             self._is_woken = False
             while (event := self._next()) is not None:
+                patience = asyncio.timeout(CALL_WITHIN)
                 try:
-                    async with asyncio.timeout(CALL_WITHIN):
+                    async with patience:
                         await self._function(event)
-                except TimeoutError:
-                    self._too_slow(CALL_WITHIN)
-                except Exception:
-                    self._failed(event)
+                except BaseException:  # a SystemExit, or the CancelledError of its own task, would end the thread
+                    if patience.expired():
+                        self._too_slow(CALL_WITHIN)
+                    else:
+                        self._failed(event)
                 self._is_busy = False
 
 

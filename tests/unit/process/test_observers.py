@@ -115,6 +115,26 @@ async def test_an_observer_that_fails_is_logged_and_hears_the_next() -> None:
 
 
 @pytest.mark.rule("X69")
+@pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError, TimeoutError])
+async def test_no_exception_of_an_observer_ends_its_thread(raised: type[BaseException]) -> None:
+    log, plain, asynchronous = LogCapture(), list[int](), list[int]()
+
+    def observe(event: SnapshotChanged) -> None:
+        plain.append(event.number)
+        raise raised
+
+    async def observe_async(event: SnapshotChanged) -> None:
+        asynchronous.append(event.number)
+        raise raised
+
+    those = observers(log)
+    those.add([observe, observe_async])
+    tell(those, 2)
+    await until(lambda: [line["event"] for line in log.entries] == ["observer failed"] * 4)
+    assert plain == asynchronous == [0, 1]
+
+
+@pytest.mark.rule("X69")
 async def test_an_async_observer_is_cancelled_after_its_time_and_hears_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
