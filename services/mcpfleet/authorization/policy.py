@@ -185,7 +185,7 @@ class OperatorPolicy:
     async def _ask_visible(self, wanted: VisibleWanted) -> tuple[int, ...]:
         assert self._visible is not None
         items = {_item(wanted.endpoint, each): place for place, each in enumerate(wanted.items)}
-        answer = await _in_time("visible", self._visible(wanted.group, set(items)))
+        answer = await _in_time("visible", self._visible, wanted.group, set(items))
         if not isinstance(answer, set | frozenset) or not answer <= items.keys():
             raise PolicyFailed("visible must return a set of some of the items that it was asked about")
         return tuple(sorted(items[each] for each in answer))
@@ -204,7 +204,7 @@ class OperatorPolicy:
                 outcome="allowed", lists=asked.lists, uris=asked.uris, tasks=asked.tasks, own=asked.own, seconds=_DAY
             )
         wanted = whole if asked.judging == "listen" else frozenset(asked.lists)
-        answer = await _in_time(asked.judging, judge(asked.principal, wanted))
+        answer = await _in_time(asked.judging, judge, asked.principal, wanted)
         if answer is None:
             return StreamJudged(outcome="denied")
         if not isinstance(answer, Allow):
@@ -237,20 +237,24 @@ def _keys(stream: Filter) -> set[tuple[str, str]]:
 def _families(judging: str, families: object) -> Filter:
     if judging != "stream" or not isinstance(families, set | frozenset | tuple | list):
         raise PolicyFailed(f"{judging} must return an Allow of a Filter")
-    return Filter(frozenset(families))
+    try:
+        return Filter(frozenset(families))
+    except TypeError:
+        raise PolicyFailed(f"{judging} must return an Allow of names of families") from None
 
 
 def _item(endpoint: str, shown: ItemShown) -> Item:
     return Item(shown.kind, shown.name, shown.pool, endpoint, frozenset(shown.scopes))
 
 
-async def _in_time(name: str, question: Awaitable[Any]) -> Any:
+async def _in_time(name: str, ask: Callable[..., Awaitable[Any]], *about: Any) -> Any:
+    patience = asyncio.timeout(WITHIN)
     try:
-        async with asyncio.timeout(WITHIN):
-            return await question
-    except TimeoutError as error:
-        raise PolicyFailed(f"{name} took longer than {WITHIN:g} s") from error
+        async with patience:
+            return await ask(*about)  # a method with other parameters raises here
     except Exception as error:
+        if patience.expired():
+            raise PolicyFailed(f"{name} took longer than {WITHIN:g} s") from error
         raise PolicyFailed(f"{name} raised {type(error).__name__}") from error
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import LogCapture
 
-from mcpfleet.authorization.policy import Allow, Filter, OperatorPolicy, PolicyFailed, load
+from mcpfleet.authorization.policy import Allow, Filter, OperatorPolicy, PolicyFailed, judge_all, load
 from mcpfleet.contracts.policy import ItemShown, StreamAsked, VisibleWanted
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.wire.filter import OwnKeys
+from tests.kit.logs import captured
 
 ANN = Principal(subject="ann")
 WANTED = VisibleWanted(
@@ -147,3 +149,31 @@ async def test_no_listen_may_be_allowed_more_or_in_another_form(answer: Any) -> 
 
     with pytest.raises(PolicyFailed, match="listen"):
         await loaded(Judges()).judge(StreamAsked(endpoint="mcp", principal=ANN, lists=("tools",), uris=("a:1",)))
+
+
+@pytest.mark.rule("X49")
+async def test_a_wrong_answer_about_one_stream_leaves_the_others_theirs() -> None:
+    class Judges:
+        async def listen(self, caller: Principal) -> Any:
+            return None
+
+        async def stream(self, caller: Principal, families: frozenset[str]) -> Any:
+            if caller.subject is None:
+                raise TimeoutError
+            return Allow([["tools"]] if caller.subject == "ann" else ["tools"])  # type: ignore[list-item]  # the mistake
+
+    log = LogCapture()
+    asked = [
+        StreamAsked(endpoint="mcp", principal=ANN, lists=("tools",)),
+        *(
+            StreamAsked(endpoint="mcp", principal=Principal(subject=subject), judging="stream", lists=("tools",))
+            for subject in (None, "ann", "bob")
+        ),
+    ]
+    judged = await judge_all(loaded(Judges()), asked, captured(log))
+    assert [each.outcome for each in judged] == ["undecided", "undecided", "undecided", "allowed"]
+    assert [line["error"] for line in log.entries] == [
+        "listen raised TypeError",
+        "stream raised TimeoutError",
+        "stream must return an Allow of names of families",
+    ]
