@@ -58,6 +58,20 @@ async def test_a_fork_that_is_killed_says_by_which_signal(tmp_path: Path) -> Non
     assert process.exit_code == -signal.SIGKILL
 
 
+async def test_a_fork_whose_start_is_cancelled_is_known(tmp_path: Path) -> None:
+    """It was forked before anybody could wait: an orphan would run until the fork server ends."""
+    process = child("wait", log=tmp_path / "log")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await process.start()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(process.listen)
+        with anyio.fail_after(30):
+            await process.ready.wait()
+            await process.kill()
+    assert process.exit_code == -signal.SIGKILL
+
+
 async def test_a_fork_drains_at_sigterm_and_may_be_started_again(tmp_path: Path) -> None:
     process = child("wait", log=tmp_path / "log")
     pids = set()

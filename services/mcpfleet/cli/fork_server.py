@@ -163,12 +163,12 @@ class _Forked(asyncio.Protocol):
     async def hear(cls, server: socket.socket, order: bytes, said: int, unread: int) -> _Forked:
         """Give a fork its order, wait until it runs, and hear what it says from then on."""
         loop = asyncio.get_running_loop()
-        transport, fork = await loop.create_unix_connection(cls, sock=server)
-        transport.write(order)
-        transport.write_eof()
-        reader = fork.stdout = StreamReader(unread)
-        await loop.connect_read_pipe(lambda: StreamReaderProtocol(reader), os.fdopen(said, "rb", 0))
-        with anyio.CancelScope(shield=True):  # somebody must know which process runs from now on
+        with anyio.CancelScope(shield=True):  # it runs already: somebody must know which process it is
+            transport, fork = await loop.create_unix_connection(cls, sock=server)
+            transport.write(order)
+            transport.write_eof()
+            reader = fork.stdout = StreamReader(unread)
+            await loop.connect_read_pipe(lambda: StreamReaderProtocol(reader), os.fdopen(said, "rb", 0))
             await fork.forked.wait()
         return fork
 
