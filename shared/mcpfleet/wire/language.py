@@ -21,7 +21,7 @@ ACCEPT_LANGUAGE: Final = b"accept-language"
 CONTENT_LANGUAGE: Final = b"content-language"
 
 LONGEST_PREFERENCE: Final = 512
-"""Bytes of a preference; a longer one is none."""
+"""Bytes of a preference; a longer one is none, and nothing keeps it."""
 MOST_RANGES: Final = 32
 """Ranges of a preference; with more it is none."""
 LONGEST_TAG: Final = 35
@@ -53,11 +53,13 @@ def tag_of(name: str) -> str:
     return "-".join([first, *(sizes.get(len(each) if each.isalpha() else 0, str)(each) for each in rest)])
 
 
-@lru_cache(maxsize=_READ)
 def read_preference(value: str) -> tuple[LanguageRange, ...]:
     """Read the value of `Accept-Language`: its ranges, the heaviest first; none of a malformed or too long value."""
-    if len(value) > LONGEST_PREFERENCE:
-        return ()
+    return _read(value) if len(value) <= LONGEST_PREFERENCE else ()
+
+
+@lru_cache(maxsize=_READ)
+def _read(value: str) -> tuple[LanguageRange, ...]:
     parts = [part for each in value.split(",") if (part := each.strip(" \t"))]
     found = [_RANGE.fullmatch(part) for part in parts]
     if len(parts) > MOST_RANGES or None in found:

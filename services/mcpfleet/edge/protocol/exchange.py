@@ -24,6 +24,7 @@ from mcpfleet.wire.language import (
     ACCEPT_LANGUAGE_META_KEY,
     CONTENT_LANGUAGE,
     CONTENT_LANGUAGE_META_KEY,
+    LONGEST_PREFERENCE,
     stated_preference,
 )
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, MODERN
@@ -124,10 +125,10 @@ class Exchange(HttpExchange):
     def read_preference(self, *, header_counts: bool) -> None:
         """Read the language preference of this request: of `_meta`, else of the header alone if that counts (X30)."""
         stated = self.message.meta.get(ACCEPT_LANGUAGE_META_KEY) if hasattr(self, "message") else None
-        if isinstance(stated, str):
-            self.preference, self.tells_language = stated, True
-        elif header_counts:
-            self.preference = stated_preference(self.headers)
+        self.tells_language = isinstance(stated, str)
+        preference = stated if self.tells_language else stated_preference(self.headers) if header_counts else None
+        # Streams and caches keep it, beyond the room of its body.
+        self.preference = preference if preference is not None and len(preference) <= LONGEST_PREFERENCE else None
 
     def see(self, view: View) -> None:
         """Take the view of its caller."""
