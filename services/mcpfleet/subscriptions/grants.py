@@ -295,9 +295,9 @@ class GrantRepository:
                 mine = sessions.c.stream.like(f"{edge}%")
                 former = select(sessions.c.session, sessions.c.former_stream).where(mine).with_for_update()
                 rows = list(await connection.execute(former))
-                names = [row.session for row in rows]
-                if names:
-                    lost = _uris.session.in_(names)
+                if rows:
+                    # By a query: an edge may have more sessions than a statement may have parameters.
+                    lost = _uris.session.in_(select(sessions.c.session).where(mine))
                     await connection.execute(update(session_uris).where(lost).values(dirty=_next_change()))
                     promoted = {"stream": sessions.c.former_stream, "former_stream": None, "stream_at": now()}
                     await connection.execute(update(sessions).where(mine).values(**promoted))
