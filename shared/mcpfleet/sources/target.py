@@ -85,7 +85,8 @@ class SourceTarget(BaseModel):
             name = pool_named(PurePath(urlsplit(document).path).stem)
             return Configuration((Source(name=name, way=OpenApi(document=document)),))
         if target.startswith(("http://", "https://")):
-            return Configuration((Source(name=pool_named(urlsplit(target).netloc), way=Url(url=target)),))
+            host = urlsplit(target).netloc.rpartition("@")[2]  # a name shows no password
+            return Configuration((Source(name=pool_named(host), way=Url(url=target)),))
         if (server := PYTHON_FILE.fullmatch(target)) is not None:
             return self._server(target, Path(server["file"]).resolve(), server["name"])
         found = FILE.fullmatch(target)

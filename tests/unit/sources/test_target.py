@@ -57,6 +57,8 @@ def test_a_command_keeps_its_words_and_has_no_prefix() -> None:
 def test_urls_and_documents_are_sources() -> None:
     one, two = SourceTarget(targets=("https://x.example/mcp", "openapi:https://y.example/shop.yaml")).read({}).sources
     assert (one.name, one.way) == ("x-example", Url(url="https://x.example/mcp"))
+    [named] = SourceTarget(targets=("https://ann:s3cret@x.example/mcp",)).read({}).sources
+    assert named.name == "x-example"
     assert (two.name, two.way) == ("shop", OpenApi(document="https://y.example/shop.yaml"))
 
 
