@@ -1,10 +1,15 @@
-"""The messages of a hosted source: which of its errors belong to requests that still wait."""
+"""The messages of a hosted source: errors of requests that still wait, and progress in the protocol's form."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
+import pytest
+
+from mcpfleet.app.client import Progress
+from mcpfleet.worker.hosting.handler import progress_of
 from mcpfleet.worker.hosting.pipes import MessagesIn
 
 
@@ -17,3 +22,19 @@ async def test_only_errors_of_requests_that_wait_are_remembered() -> None:
         reader.feed_data(json.dumps({"jsonrpc": "2.0", "id": identifier, "error": error}).encode() + b"\n")
         await messages.receive()
     assert messages.refused == {7}
+
+
+@pytest.mark.rule("B5")
+@pytest.mark.parametrize(
+    ("told", "report"),
+    [
+        ({"progress": 1, "total": 2.5, "message": "half"}, Progress(1, 2.5, "half")),
+        ({"progress": 0.5, "total": "2", "message": {"text": "half"}}, Progress(0.5)),
+        ({"progress": 1, "total": True}, Progress(1)),
+        ({"progress": True}, None),
+        ({"progress": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_progress_reaches_clients_in_the_form_of_the_protocol(told: dict[str, Any], report: Progress | None) -> None:
+    assert progress_of(told) == report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import anyio
 from mcp_types import INTERNAL_ERROR
@@ -85,9 +85,7 @@ class HostedHandler(Handler):
         method, params = self._asked(request)
 
         def tell(told: Mapping[str, Any]) -> None:
-            value, total, message = told.get("progress"), told.get("total"), told.get("message")
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                report = Progress(value, total if isinstance(total, int | float) else None, message)
+            if (report := progress_of(told)) is not None:
                 ctx.forward(report)
 
         async with self._connections.connection(ctx) as connection:
@@ -119,6 +117,18 @@ class HostedHandler(Handler):
 
     def _finish(self, value: Any, request: HandlerRequest) -> Raw:
         raise NotImplementedError
+
+
+def progress_of(told: Mapping[str, Any]) -> Progress | None:
+    """Return what a source's notification reports, without members of another kind; None where it has no progress."""
+    value, total, message = told.get("progress"), told.get("total"), told.get("message")
+    if not _is_number(value):
+        return None
+    return Progress(value, total if _is_number(total) else None, message if isinstance(message, str) else None)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _traced(meta: dict[str, Any] | None) -> dict[str, Any] | None:
