@@ -33,8 +33,8 @@ MOST_MESSAGES: Final = 10_000
 """Messages of one file (X40)."""
 _MOST_FORMS: Final = 8
 """Plural forms of a language; Arabic has six."""
-_CHECKED_NUMBERS: Final = 1_000
-"""The rule of plurals is tried for the numbers below."""
+_TRIED: Final = (*range(1_000), *(10**power for power in range(3, 19)))
+"""Numbers for which the rule of plurals is tried: some languages have a form of their own for millions."""
 _OPTIONS: Final[tuple[Translatable, ...]] = ("descriptions", "instructions")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MIME: Final = "application/json"
@@ -194,7 +194,7 @@ def _check_rule(rule: str, forms: int, shown: str) -> None:
     if not 0 < forms <= _MOST_FORMS:
         raise Mistake(f"{shown}: Plural-Forms: nplurals must be 1 to {_MOST_FORMS}, not {forms}")
     try:
-        found = {plural_rule(rule)(number) for number in range(_CHECKED_NUMBERS)}
+        found = {plural_rule(rule)(number) for number in _TRIED}
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise Mistake(f"{shown}: Plural-Forms: {rule!r} cannot be read: {error}") from None
     if max(found) >= forms or min(found) < 0:

@@ -180,7 +180,15 @@ def test_a_malformed_file_is_told_with_its_place(tmp_path: Path, body: str, why:
     assert why in found
 
 
-@pytest.mark.parametrize("forms", ["nplurals=1; plural=n != 1;", "nplurals=0; plural=0;", "nplurals=2; plural=import;"])
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "nplurals=1; plural=n != 1;",
+        "nplurals=0; plural=0;",
+        "nplurals=2; plural=import;",
+        "nplurals=2; plural=(n != 0 && n % 1000000 == 0) ? 2 : n != 1;",
+    ],
+)
 def test_a_plural_rule_must_lead_to_one_of_the_forms(tmp_path: Path, forms: str) -> None:
     path = write(tmp_path, ENTRY)
     path.write_text(HEAD + f'"Plural-Forms: {forms}\\n"\n' + ENTRY, encoding="utf-8")
