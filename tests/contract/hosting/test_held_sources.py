@@ -78,10 +78,8 @@ async def call(made: HostedSource, name: str, **arguments: Any) -> Any:
 
 async def lose(made: HostedSource, name: str, **arguments: Any) -> None:
     """Make a call that ends its connection."""
-    async with made.connection(NOBODY) as connection:
-        with pytest.raises(UpstreamLost):
-            await connection.request("tools/call", {"name": name, "arguments": arguments})
-        await connection.ended()
+    with pytest.raises(UpstreamLost):
+        await call(made, name, **arguments)
 
 
 @pytest.mark.rule("B18", "B7")
@@ -104,6 +102,13 @@ async def test_calls_wait_idly_while_the_child_of_a_lost_connection_ends(monkeyp
         began, used = time.monotonic(), time.process_time()
         assert (await call(made, "pid"))["content"] != [said]
         assert time.process_time() - used < (time.monotonic() - began) / 2
+
+
+async def test_a_call_right_after_a_lost_connection_waits_for_the_next_one() -> None:
+    async with held(source()) as made:
+        for _ in range(3):
+            await lose(made, "die")
+            assert (await call(made, "pid"))["content"]
 
 
 @pytest.mark.rule("B5")

@@ -191,6 +191,7 @@ class SourceConnection:
         except MCPError as error:
             if self._link.was_refused(identifier):
                 raise UpstreamError(error.error.code, error.error.message, error.error.data) from None
+            self._over.set()  # the next call must wait for the next connection, and not fail on this one
             if not self._link.was_begun(identifier):
                 raise NotSent from None
             raise UpstreamLost from None
