@@ -76,6 +76,8 @@ class Guest(Visitor):
             raise Cut(type(error).__name__) from None
         if response.status_code == 503:
             raise Cut("No capacity")
+        if response.status_code == 504 and NOT_ANSWERED in response.text:  # a busy machine's services are slow, too
+            raise Cut(NOT_ANSWERED)
         if response.status_code != 200 or "mcp-session-id" not in response.headers:
             raise Wrong(f"a handshake was told {response.status_code} {response.text}")
         self.session = response.headers["mcp-session-id"]

@@ -31,6 +31,7 @@ from mcpfleet.edge.sessions.elicitation import ClientRequests
 from mcpfleet.edge.sessions.event_streams import SessionStreams
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.subscriptions.uri_hints import UriHints
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking
 from tests.chaos.guests import Guest, Wrong
@@ -253,6 +254,9 @@ async def soak(seconds: float, seed: int, *, pace: float = 1.0, hands: int = 24)
 
             async def settled(before: Holdings | None) -> Holdings:
                 """Return what is held once nobody is there and the dead are forgotten."""
+                for hints in alive(UriHints):  # a replica hears them from its first grant on, whenever that comes
+                    if hints._bus.is_up:
+                        await hints.begin()
                 if before is not None:
                     return await soaking.settle(now, lambda held: held == before, within=SETTLED_WITHIN)
                 await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)
