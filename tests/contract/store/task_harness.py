@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import Table, and_, select, update
 
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import (
@@ -176,12 +176,14 @@ def question(key: str, about: str = "") -> TaskQuestion:
 
 
 async def age(store: Store, table: Table, column: str, seconds: float) -> None:
-    """Let a moment of all rows lie further back."""
-    moment = table.c[column]
-    async with store.write() as connection:
-        # In the order of the product's own statements, which run meanwhile: any other one may be a deadlock.
-        await connection.execute(select(*table.primary_key).order_by(*table.primary_key).with_for_update())
-        await connection.execute(update(table).where(moment.is_not(None)).values({column: moment - seconds}))
+    """Let a moment of all rows lie further back, a row at a time: the product's own statements lock some meanwhile."""
+    moment, keys = table.c[column], list(table.primary_key)
+    async with store.read() as connection:
+        rows = (await connection.execute(select(*keys).where(moment.is_not(None)))).all()
+    for row in rows:
+        mine = and_(*(key == value for key, value in zip(keys, row, strict=True)))
+        async with store.write() as connection:
+            await connection.execute(update(table).where(mine).values({column: moment - seconds}))
 
 
 async def column(store: Store, task: str, name: str) -> Any:
