@@ -264,7 +264,6 @@ class GrantRepository:
             session_uris, sessions, sessions.c.session == _uris.session
         )
         marked: list[tuple[str, str]] = []
-        told: list[str] = []
         async with self._store.read() as connection:
             rows = await connection.execute(clean.where(changed, func.coalesce(_uris.dirty, 0) <= 0))
             present = time.monotonic()
@@ -273,12 +272,21 @@ class GrantRepository:
                 since = math.inf if row.age is None else row.age
                 if (last <= since) if row.stream is None else (first >= since):
                     marked.append((row.session, row.uri_key))
-                    told += [row.session] if row.stream is not None else []
         for begin in range(0, len(marked), AT_ONCE):
             chosen = tuple_(_uris.session, _uris.uri_key).in_(marked[begin : begin + AT_ONCE])
             async with self._store.write() as connection:
                 await connection.execute(update(session_uris).where(chosen).values(dirty=_next_change()))
-        return told
+        return await self._with_streams({session for session, _ in marked})
+
+    async def _with_streams(self, names: Iterable[str]) -> list[str]:
+        """Return those of these sessions that have a stream now: one may have opened before the marks were there."""
+        ordered, found = sorted(names), list[str]()
+        for begin in range(0, len(ordered), AT_ONCE):
+            some = padded(ordered[begin : begin + AT_ONCE])
+            mine = sessions.c.session.in_(some) & sessions.c.stream.is_not(None)
+            async with self._store.read() as connection:
+                found += await connection.scalars(select(sessions.c.session).where(mine))
+        return found
 
     async def note_gap(self) -> None:
         """Mark every URI of the sessions without a stream: hints may have been lost."""

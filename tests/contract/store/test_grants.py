@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import structlog
 from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.bus.port import Incoming
@@ -231,6 +233,25 @@ async def test_a_round_of_renewals_has_three_tries(
         assert await grants.session() is None
     else:
         assert (await grants.now()).lasts == pytest.approx(lasts, abs=10)
+
+
+@pytest.mark.rule("X59")
+async def test_a_stream_that_opens_while_a_change_is_marked_reads_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grants, write = Grants(store), store.write
+    await grants.begun(URI)
+
+    @asynccontextmanager
+    async def write_once_a_stream_has_opened(_: Store) -> AsyncIterator[AsyncConnection]:
+        monkeypatch.undo()
+        await grants.changed(opened=FIRST)
+        async with write() as connection:
+            yield connection
+
+    monkeypatch.setattr(Store, "write", write_once_a_stream_has_opened)
+    assert await grants.heard() == [KEY]
+    assert (await grants.now()).dirty > 0
 
 
 @pytest.mark.rule("X59")
