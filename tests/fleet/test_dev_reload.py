@@ -89,6 +89,7 @@ async def test_a_file_that_is_saved_ten_times_in_a_second_restarts_the_workers_s
 async def ready_after_prints(terminal: Terminal) -> list[str]:
     """Wait for the URLs of a system whose application prints something itself."""
     await terminal.say("try ")
+    await until(lambda: any(line.startswith("ready ") for line in terminal.said), within=WITHIN)  # on another pipe
     return [line.removeprefix("ready ") for line in terminal.said if line.startswith("ready ")]
 
 
