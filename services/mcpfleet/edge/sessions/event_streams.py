@@ -164,15 +164,13 @@ class SessionStreams:
             assert read.session is not None
             if not await self._watch_uris(stream, read.session.uris):
                 raise self._hub.refusal("bus")
-        session = read.session
-        for former in session.streams[1:]:
-            if await self._notify_edge(former, stream.ref.key):
-                session = (await self._sessions.read(stream.ref.key, stream.ref.owner)).session
-            else:
-                changed = (await self._sessions.change(stream.ref, lost=former)).session
-                session = changed if changed is not None else session
+        for former in read.session.streams[1:]:
+            if not await self._notify_edge(former, stream.ref.key):
+                await self._sessions.change(stream.ref, lost=former)
         async with local.turn:
-            self._catch_up(stream, session)
+            # What was read before this turn may mark what the stream has told, and reported, meanwhile.
+            newest = await self._sessions.read(stream.ref.key, stream.ref.owner)
+            self._catch_up(stream, newest.session)
 
     async def _close(self, local: _LocalStreams, stream: SessionStream) -> None:
         """Remove a stream from its session, whose other stream then sends changes. A refusal ends the session (L12).
