@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import anyio
 import pytest
 
 from mcpfleet.bus.service import bus_of
-from mcpfleet.contracts.sessions import SessionsClient, session_key
+from mcpfleet.contracts.sessions import SessionRead, SessionsClient, session_key
 from mcpfleet.contracts.tasks import Binding
+from mcpfleet.edge.protocol.exchange import SessionRef
+from mcpfleet.edge.sessions.event_streams import SessionStreams
+from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.subscriptions.grants import GrantRepository, Heard, HeardAt
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import UPDATED, changed
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
@@ -171,6 +177,45 @@ async def test_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() -> N
             await until(lambda: sorted(watching.uris()) == sorted(books))
             await visitor.call("place_hold", {"book": 11})
             await until(lambda: len(watching.uris()) == 13)
+
+
+@pytest.mark.rule("L13", "X59")
+async def test_changes_that_are_marked_while_a_stream_opens_are_told_and_cleared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The edge reads the marks of the session before the stream that opens has taken what it read itself."""
+    has_opened, note, change = anyio.Event(), GrantRepository.note, SessionCache.change
+
+    async def note_later(self: GrantRepository, heard: Mapping[Heard, HeardAt]) -> list[str]:
+        await has_opened.wait()
+        return await note(self, heard)
+
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        assert (await visitor.ask("resources/subscribe", {"uri": BOOK}))["result"] == {}
+        assert visitor.session is not None
+        key = session_key(visitor.session)
+
+        async def change_slowly(self: SessionCache, ref: SessionRef, **changes: Any) -> SessionRead:
+            read = await change(self, ref, **changes)
+            if "opened" in changes:
+                has_opened.set()
+                [streams] = [each for each in gc.get_objects() if isinstance(each, SessionStreams)]
+                await until(lambda: streams._local[key].turn.statistics().tasks_waiting > 0)
+            return read
+
+        monkeypatch.setattr(GrantRepository, "note", note_later)
+        monkeypatch.setattr(SessionCache, "change", change_slowly)
+        await visitor.call("place_hold", {"book": 1})
+        owner = Binding(endpoint="mcp").digest
+        async with visitor.watching() as watching, asking_as_an_edge(fleet) as sessions:
+            await until(lambda: watching.uris() == [BOOK])
+            is_marked = True
+            with anyio.fail_after(10):
+                while is_marked:
+                    session = await sessions.read(key, owner)
+                    is_marked = session is None or any(each.dirty for each in session.grants)
+            assert watching.uris() == [BOOK]
 
 
 @pytest.mark.rule("L13")

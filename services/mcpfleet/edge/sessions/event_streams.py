@@ -164,11 +164,15 @@ class SessionStreams:
             assert read.session is not None
             if not await self._watch_uris(stream, read.session.uris):
                 raise self._hub.refusal("bus")
-        for former in read.session.streams[1:]:
+            formers = read.session.streams[1:]
+            if not formers:
+                self._catch_up(stream, read.session)
+                return
+        for former in formers:
             if not await self._notify_edge(former, stream.ref.key):
                 await self._sessions.change(stream.ref, lost=former)
         async with local.turn:
-            # What was read before this turn may mark what the stream has told, and reported, meanwhile.
+            # Another turn may have taken what was marked since: an older read would undo that.
             newest = await self._sessions.read(stream.ref.key, stream.ref.owner)
             self._catch_up(stream, newest.session)
 
