@@ -41,6 +41,7 @@ class UriHints:
         self._grants = grants
         self._log = log
         self._subscription: Subscription | None = None
+        self._has_begun = AutoResetEvent()
         self._waiting: dict[Heard, HeardAt] = {}
         self._has_gap = False
         self._has_work = AutoResetEvent()
@@ -52,6 +53,7 @@ class UriHints:
         async with self._turn:
             if self._subscription is None:
                 self._subscription = await self._bus.subscribe(_PATTERN, self._on_hint, _GROUP)
+                self._has_begun.set()
                 await self._bus.flush(timeout=_FLUSH_TIMEOUT)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -72,7 +74,7 @@ class UriHints:
                     await self.begin()
             except Exception as error:  # the store or the link is away: it is looked for again
                 self._log.debug("grants not looked for", error=str(error))
-            await anyio.sleep(_LOOKED_EACH)
+            await self._has_begun.wait(_LOOKED_EACH)
 
     async def _note(self) -> None:
         waiting, self._waiting = self._waiting, {}
