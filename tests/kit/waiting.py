@@ -16,3 +16,8 @@ async def until(holds: Callable[[], object], *, within: float = 10.0) -> None:
     with anyio.fail_after(within):
         while not holds():  # noqa: ASYNC110  # the other process has no event of ours
             await anyio.sleep(0.01)
+
+
+async def pause() -> None:
+    """Wait between two questions to a fleet that shares the test's loop: without a pause its services starve."""
+    await anyio.sleep(0.02)

@@ -13,6 +13,7 @@ from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.sessions_app import Wish
 from tests.contract.fleet.test_cursors import asked
 from tests.contract.fleet.visitor import FORM, Visitors
+from tests.kit.waiting import pause
 
 TASKS: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -69,11 +70,11 @@ async def test_one_handler_serves_a_modern_call_a_task_and_a_session_of_2025() -
         task = {"taskId": handle["taskId"], "_meta": {CAPABILITIES: {"elicitation": {}, **TASKS}}}
         with anyio.fail_after(20):
             while (state := await tell("tasks/get", task, 1))["status"] == "working":
-                pass
+                await pause()
             assert state["status"] == "input_required"
             await tell("tasks/update", {**task, "inputResponses": {"wish": FORM}}, 0)
             while (state := await tell("tasks/get", task, 1))["status"] in {"working", "input_required"}:
-                pass
+                await pause()
         as_task = state["result"]["structuredContent"]
 
         # In a session of 2025: its question is a request of the server's, on the call's own stream.

@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.app import App, Context, Page, Resource
 from mcpfleet.testing.local import LocalFleet
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 from tests.unit.edge.asgi import request
 
 LONG = "test://" + "a" * 2_000
@@ -85,7 +85,7 @@ async def until_async(ask: Any, wanted: Any) -> None:
     """The hint of the change takes a while; each request asks again."""
     with anyio.fail_after(10):
         while await ask() != wanted:
-            pass
+            await pause()
 
 
 @pytest.mark.rule("X64")

@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import ObservedApp, is_uncertain, text
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 FACTOR = 10
 """Silence is noticed after 0.6 s instead of 6."""
@@ -158,6 +158,7 @@ async def test_a_worker_that_is_cut_off_loses_its_calls_and_serves_again_afterwa
                 try:
                     result = await client.call_tool("act", {"token": "one"})
                 except MCPError:
+                    await pause()
                     continue
                 break
         assert text(result) == "one"

@@ -20,7 +20,7 @@ from tests.contract.fleet.listener import ACK, Listener, changed, listening
 from tests.contract.fleet.policy_app import fleet, policy, shop
 from tests.contract.fleet.test_revocation import operator
 from tests.contract.fleet.vault_app import post, read
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 Params = dict[str, Any]
 SECRET, OPEN = "shop://secret", "shop://open"
@@ -235,7 +235,7 @@ async def test_a_changed_policy_fences_all_streams_at_once_and_they_go_on_as_it_
         app.tool("later")(_tool)
         with anyio.fail_after(10):
             while "later" not in await names(one, ANN):
-                pass
+                await pause()
         assert not any(changed("tools") in stream.kinds() for stream in anns), "no list passes the fence either"
         policy._listen = lambda *_: None
         denies.set()

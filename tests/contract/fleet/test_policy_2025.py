@@ -17,7 +17,7 @@ from tests.contract.fleet.sessions_app import BOOK, asking
 from tests.contract.fleet.test_policy import revoke_policy
 from tests.contract.fleet.test_session_streams import listed
 from tests.contract.fleet.visitor import Visitors, Watching
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ async def test_a_renewal_narrows_a_get_and_its_denial_ends_the_session() -> None
             await until(lambda: watching.is_over)
         with anyio.fail_after(10):
             while await visitor.ask("ping") != 404:
-                pass
+                await pause()
 
 
 @pytest.mark.rule("X57", "L12")
@@ -164,7 +164,7 @@ async def test_after_a_changed_policy_a_session_hears_of_a_uri_once_listen_has_a
             assert hers.uris() == []
         with anyio.fail_after(10):
             while await anns.ask("ping") != 404:
-                pass
+                await pause()
 
 
 @pytest.mark.rule("X57", "X51")

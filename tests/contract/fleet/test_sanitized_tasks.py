@@ -14,7 +14,7 @@ from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import Listener, listening
 from tests.contract.fleet.sanitized_app import Account, Office
 from tests.kit.tasks import CAPABLE, TaskClient, text_of
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 FULL, LESS = "of-ann", "of-ann-with-less"
 TOKENS = {
@@ -129,6 +129,7 @@ async def test_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(office: 
         while len(answers) < 2:
             answer = (await client.post("tasks/get", {"taskId": task})).json()
             answers += [answer["error"]["code"]] if "error" in answer else []
+            await pause()
         assert answers == [-32603, -32603]
 
 

@@ -25,7 +25,7 @@ from tests.contract.fleet.listener import UPDATED, changed
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
 from tests.contract.fleet.test_stream_permission import revoke
 from tests.contract.fleet.visitor import Visitor, Visitors, Watching
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ async def listed(visitor: Visitor, name: str, edge: int = 1, *, is_there: bool =
             names = [tool["name"] for tool in (await visitor.ask("tools/list", edge=edge))["result"]["tools"]]
             if (name in names) is is_there:
                 return
-            await anyio.sleep(0.02)  # questions without a pause would leave the fleet, which shares the loop, no time
+            await pause()
 
 
 @pytest.mark.rule("L11", "L9")
@@ -217,7 +217,7 @@ async def test_changes_that_are_marked_while_a_stream_opens_are_told_and_cleared
                 while is_marked:
                     session = await sessions.read(key, owner)
                     is_marked = session is None or any(each.dirty for each in session.grants)
-                    await anyio.sleep(0.02)
+                    await pause()
             assert watching.uris() == [BOOK]
 
 
@@ -252,7 +252,7 @@ async def test_who_is_revoked_loses_the_session_and_is_told_nothing_more() -> No
             assert visitor.session is not None
             with anyio.fail_after(5):
                 while await sessions.read(session_key(visitor.session), owner) is not None:
-                    pass
+                    await pause()
 
 
 @pytest.mark.rule("L9", "L12")

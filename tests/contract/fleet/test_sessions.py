@@ -13,7 +13,7 @@ from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.protocol import LEGACY, MODERN, OLDEST
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 NEWEST: Final = LEGACY[0]
 STATED: Final[dict[str, list[str]]] = {
@@ -395,4 +395,4 @@ async def until_equal(levels: Any, edge: int, wanted: list[str]) -> None:
     """An edge may go by what it knew until the hint is there."""
     with anyio.fail_after(5):
         while await levels(edge) != wanted:
-            pass
+            await pause()

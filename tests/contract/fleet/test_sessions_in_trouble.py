@@ -19,7 +19,7 @@ from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import asking
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors, Watching
 from tests.kit.clock import Clock
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 BOOK = "library://books/1"
 
@@ -241,7 +241,7 @@ async def test_who_has_used_up_its_requests_can_answer_and_take_back() -> None:
             await until(lambda: visitor.asked)
             with anyio.fail_after(10):
                 while (await visitor.ask("resources/read", {"uri": BOOK})).get("error", {}).get("code") != -31999:
-                    pass
+                    await pause()
             await visitor.answer(visitor.asked[0]["id"], FORM)
         assert results[0].get("isError") is not True
 
@@ -255,7 +255,7 @@ async def test_a_limit_says_why_to_whatever_comes_in_a_session() -> None:
         answer = {"jsonrpc": "2.0", "id": "x", "result": {}}
         with anyio.fail_after(10):
             while (refused := await visitor.send(answer)).status_code == 202:
-                pass
+                await pause()
         get = visitor.headers(accept="text/event-stream")
         for response in (refused, await http.get("/mcp", headers=get), await http.delete("/mcp", headers=get)):
             assert (response.status_code, response.json()["error"]["code"]) == (429, -31999)

@@ -21,7 +21,7 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 OPEN, GUARDED, HIDDEN = "shelf://open", "shelf://guarded", "shelf://hidden"
 ANN, BOB = "secret-of-ann", "secret-of-bob"
@@ -175,7 +175,7 @@ async def test_a_partition_keeps_to_its_quota_over_all_edges() -> None:
             assert await refused(running, ANN, 1, resourcesListChanged=True) == 503
         with anyio.fail_after(5):
             while not await opens(running, ANN):
-                pass
+                await pause()
 
 
 @pytest.mark.rule("N11", "S10")

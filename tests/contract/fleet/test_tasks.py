@@ -15,7 +15,7 @@ from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.tasks_app import Works
 from tests.kit.tasks import EXTENSION, TaskClient, text_of
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 TOKENS = [{"token": f"of-{name}", "subject": name, "audience": "mcp"} for name in ("ann", "bob")]
 TASKS: dict[str, Any] = {"extensions": {EXTENSION: {}}}
@@ -149,7 +149,7 @@ async def test_unknown_foreign_and_expired_tasks_are_the_same_bytes(works: Works
         foreign, expired = await ann.start("hold"), await bob.start("brief")
         with anyio.fail_after(10):
             while "result" in (await bob.post("tasks/get", {"taskId": expired})).json():
-                pass
+                await pause()
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             told = {await bytes_of(bob, method, task) for task in (foreign, expired, "x" * 32)}
             assert len(told) == 1, told
@@ -190,7 +190,7 @@ async def test_progress_is_the_status_message(works: Works) -> None:
         task = await client.start("hold")
         await until(lambda: works.runs == ["hold"])
         while "statusMessage" not in (found := await client.get(task)):
-            pass
+            await pause()
         works.release.set()
         done = await client.until(task)
     assert found["statusMessage"] == "holding (1 of 3)"

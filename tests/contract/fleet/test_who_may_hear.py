@@ -13,7 +13,7 @@ from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.accounts_app import ANN, ANNS, BOB, BOBS, Bank, account_of, fleet
 from tests.contract.fleet.listener import ACK, UPDATED, Listener, listening
 from tests.contract.fleet.visitor import Visitors
-from tests.kit.waiting import until
+from tests.kit.waiting import pause, until
 
 SOON = {"MCPFLEET_PERMISSION_LASTS": "1.5"}
 """Decisions hold that long, and so do the streams' own permissions, which a busy machine must renew in half of it."""
@@ -326,7 +326,7 @@ async def test_a_subscription_that_nobody_can_decide_is_refused_for_now() -> Non
         bank.held.clear()
         with anyio.fail_after(10):
             while (await visitor.send(message)).status_code != 200:
-                pass
+                await pause()
         async with visitor.watching() as watching:
             bank.app.publish(ANNS)
             await until(lambda: watching.kinds() == [UPDATED])

@@ -23,6 +23,7 @@ from tests.contract.fleet.listener import listening
 from tests.contract.fleet.vault_app import post
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
 from tests.contract.hosting.test_children import is_running
+from tests.kit.waiting import pause
 from tests.unit.edge.asgi import MODERN, request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -165,6 +166,7 @@ async def test_a_cancel_reaches_the_source(fleet: LocalFleet, mode: str) -> None
                 told = await client.call_tool("cancelled", {})
                 if json.loads(getattr(told.content[0], "text", "[]")):
                     break
+                await pause()
 
 
 async def pid_of(client: Client) -> str:
