@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from mcpfleet.app.errors import LoadError, RunError
 from mcpfleet.app.loading import PREFERRED, importing, place_of_file
+from mcpfleet.process.names import MODULE
 
 Transport = Literal["http", "stdio"]
 _MAIN: Final = "__main__"
@@ -65,13 +66,14 @@ def _run_apart(words: Sequence[str]) -> int:
     child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _: object) -> None:
-        heard.append(number)
-        if child is not None:
+        if child is None:
+            heard.append(number)
+        else:
             child.send_signal(number)
 
     former = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
-        child = subprocess.Popen([sys.executable, "-P", "-m", _COMMANDS, *words, "--with-parent"], process_group=0)  # noqa: S603
+        child = subprocess.Popen([*MODULE, _COMMANDS, *words, "--with-parent"], process_group=0)  # noqa: S603
         for number in heard:
             child.send_signal(number)
         return child.wait()
