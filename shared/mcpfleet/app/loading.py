@@ -106,20 +106,21 @@ def _named(module: ModuleType, attribute: str, target: str) -> App:
     return value
 
 
+def _apps_in(module: ModuleType) -> dict[str, App]:
+    """Return the Apps at the top level of a module, by name."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, App)}
+
+
 def _apps_of(module: ModuleType) -> str:
     """Name the Apps of a module, for the end of a sentence about a missing one."""
-    names = [name for name, value in vars(module).items() if isinstance(value, App)]
-    return (
-        f"; its App is {names[0]!r}"
-        if len(names) == 1
-        else f"; its Apps are {', '.join(map(repr, names))}"
-        if names
-        else ""
-    )
+    names = [repr(name) for name in _apps_in(module)]
+    if not names:
+        return ""
+    return f"; its App is {names[0]}" if len(names) == 1 else f"; its Apps are {', '.join(names)}"
 
 
 def _only(module: ModuleType, target: str) -> App:
-    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    apps = _apps_in(module)
     if PREFERRED in apps:
         return apps[PREFERRED]
     included = {id(part) for app in apps.values() for part in app.declared.parts()[1:]}
