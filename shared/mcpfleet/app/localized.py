@@ -14,7 +14,6 @@ from mcpfleet.app.errors import TextError
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 """Doubled braces stand for themselves."""
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _LABELS: Final = ("title", "description")
 _CHOICES: Final = ("oneOf", "anyOf")
 _ONE: Final = 1
@@ -33,6 +32,9 @@ class Messages:
     """The number of the form for `n`, as gettext writes it."""
 
 
+_NO_MESSAGES: Final = Messages(MappingProxyType({}))
+
+
 class Localizer:
     """Translates the texts of one call."""
 
@@ -44,13 +46,11 @@ class Localizer:
             messages: None where the source stands for itself.
         """
         self.language = language
-        self._texts = _NONE if messages is None else messages.texts
-        self._messages = messages
+        self._messages = messages or _NO_MESSAGES
 
     def find(self, text: str) -> str:
         """Return a text's translation; the text itself where there is none."""
-        found: str = self._texts.get(text, text)
-        return found
+        return self._messages.texts.get(text, text)
 
     def render(self, text: str, plural: str | None, values: Mapping[str, object]) -> str:
         """Return a text's translation with its placeholders filled.
@@ -73,13 +73,13 @@ class Localizer:
         return filled(found, values) if "{" in found or "}" in found else found
 
     def _plural(self, text: str, plural: str, number: int) -> str:
-        if self._messages is not None and (forms := self._messages.plurals.get(text)) is not None:
+        if (forms := self._messages.plurals.get(text)) is not None:
             return forms[plural_rule(self._messages.rule)(abs(number))]
         return text if abs(number) == _ONE else plural
 
     def question(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters of a question to the user, with its message and its form's labels translated (X33)."""
-        if not self._texts or method != "elicitation/create":
+        if not self._messages.texts or method != "elicitation/create":
             return params
         shown = {**params, "message": self.find(params["message"])}
         schema = params.get("requestedSchema")
