@@ -23,7 +23,7 @@ from mcp_types import (
 )
 
 from mcpfleet.app import content, message, question, ui
-from mcpfleet.app.app import App, Router
+from mcpfleet.app.app import App
 from mcpfleet.app.cancellation import Cancelled, CancelSignal, Registration
 from mcpfleet.app.client import Client, LogMessage, Progress
 from mcpfleet.app.context import Context
@@ -59,6 +59,7 @@ from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
 from mcpfleet.app.permit import Caller, Variables
 from mcpfleet.app.resource import Page
+from mcpfleet.app.router import Router
 from mcpfleet.app.tool import Tool
 from mcpfleet.app.ui import Csp, Ui
 from mcpfleet.contracts.hints import BadUri
