@@ -82,7 +82,7 @@ class WorkerHost:
 
     def begin(self) -> None:
         """Take what the App declares now that its lifespans are entered: that is announced at first."""
-        self._handlers.learn({each.definition.digest: each for each in self._app.handlers})
+        self._handlers.learn()
         self._announcer.begin_with(self._app.manifest())
 
     async def run(self) -> None:
@@ -100,8 +100,7 @@ class WorkerHost:
 
     async def _follow(self) -> None:
         """Take calls of what is new, announce it, and only then take no call of what is gone. Its last calls run on."""
-        handlers = {each.definition.digest: each for each in self._app.handlers}
-        self._handlers.learn(handlers)
+        handlers = self._handlers.learn()
         await self._calls.join({digest: each.definition.kind for digest, each in handlers.items()})
         await self._permits.offer(self._app.permitters)
         tools = {each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None}

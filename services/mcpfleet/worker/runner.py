@@ -53,7 +53,8 @@ class HandlerTable:
     def __init__(self, app: ServedApp) -> None:
         """Have the handlers that the application declares now."""
         self.app = app
-        self._handlers: Mapping[str, Handler] = {each.definition.digest: each for each in app.handlers}
+        self._handlers: Mapping[str, Handler] = {}
+        self.learn()
 
     def __getitem__(self, definition: str) -> Handler:
         return self._handlers[definition]
@@ -62,9 +63,11 @@ class HandlerTable:
         """Return the handler of a definition; None if there is none any more."""
         return self._handlers.get(definition)
 
-    def learn(self, handlers: Mapping[str, Handler]) -> None:
-        """Have these handlers too; on any thread."""
+    def learn(self) -> Mapping[str, Handler]:
+        """Have the handlers that the application declares now, too, and return them; on any thread."""
+        handlers = {each.definition.digest: each for each in self.app.handlers}
         self._handlers = {**self._handlers, **handlers}
+        return handlers
 
     def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
         """Keep these, and those whose work is still held; forget the others. On any thread."""
