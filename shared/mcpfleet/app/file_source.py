@@ -7,7 +7,7 @@ file is a `FileResource`, whose definition names the file: edges answer its read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -132,6 +132,13 @@ def find_content(sources: Iterable[FileSource], digest: str) -> bytes:
     raise FilesChanged("no file of the App has these bytes any more")
 
 
+def answer_with_meta(definition: Definition, request: HandlerRequest, members: Mapping[str, Any]) -> Answer:
+    """Compose the answer to a read of one text or blob, with the `_meta` of its declaration."""
+    meta = definition.wire.get("_meta")
+    block = {"uri": request.uri or definition.name, **members}
+    return Answer({"contents": [block | ({"_meta": meta} if meta else {})]})
+
+
 class FileResource(Handler):
     """A resource that is a file; the worker's own answer serves edges of a release that knows no files."""
 
@@ -156,9 +163,7 @@ class FileResource(Handler):
 
     def _finish(self, value: Any, request: HandlerRequest) -> Answer:
         name, text = content(value, self._file.mime)
-        block = {"uri": request.uri or self.definition.name, "mimeType": self._file.mime, name: text}
-        meta = self.definition.wire.get("_meta")
-        return Answer({"contents": [block | ({"_meta": meta} if meta else {})]})
+        return answer_with_meta(self.definition, request, {"mimeType": self._file.mime, name: text})
 
 
 class OneFile(FileSource):
