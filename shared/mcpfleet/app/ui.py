@@ -23,6 +23,13 @@ PERMISSIONS: Final[Mapping[str, str]] = {
     "clipboard-write": "clipboardWrite",
 }
 """The permissions that a document may ask for, and their names in `_meta.ui`."""
+CSP_MEMBERS: Final[Mapping[str, str]] = {
+    "connect": "connectDomains",
+    "resources": "resourceDomains",
+    "frames": "frameDomains",
+    "base": "baseUriDomains",
+}
+"""The arguments of `Csp`, and their names in `_meta.ui.csp`."""
 _MOST_ORIGINS: Final = 64
 _LONGEST_DOMAIN: Final = 255
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -79,13 +86,7 @@ class Csp:
 
     def members(self) -> dict[str, list[str]]:
         """Return `_meta.ui.csp`."""
-        found = {
-            "connectDomains": self.connect,
-            "resourceDomains": self.resources,
-            "frameDomains": self.frames,
-            "baseUriDomains": self.base,
-        }
-        return {name: list(origins) for name, origins in found.items() if origins}
+        return {member: list(origins) for name, member in CSP_MEMBERS.items() if (origins := getattr(self, name))}
 
 
 def _check_origins(name: str, origins: object) -> None:

@@ -24,7 +24,7 @@ from mcpfleet.app import (
     ui,
 )
 from mcpfleet.app import ui as ui_module
-from mcpfleet.app.document import html_faults
+from mcpfleet.app.html_check import html_faults
 from mcpfleet.contracts.apps import APP_TYPE, APPS_EXTENSION
 
 BOARD = "ui://shop/board"
