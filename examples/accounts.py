@@ -29,7 +29,7 @@ READERS = {"ann": {"ann"}, "bob": {"bob"}}
 
 @app.resource("acct://accounts/{name}")
 async def account(name: str) -> str | None:
-    """What is in an account."""
+    """The money in an account."""
     return f"{MONEY[name]} euros" if name in MONEY else None
 
 

@@ -19,7 +19,7 @@ app.languages("locale", default="en", domain="cafe")
 
 
 class Order(BaseModel):
-    """What a guest wants to know of a waiter."""
+    """A guest's answer to the waiter."""
 
     pieces: Annotated[int, Field(title="Pieces", ge=1, le=12)]
     cream: Annotated[Literal["with", "without"], Field(title="Cream")] = "with"

@@ -81,7 +81,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Report:
-    """What the library holds."""
+    """The size of the library."""
 
     books: int
     words: int

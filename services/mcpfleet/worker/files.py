@@ -32,7 +32,7 @@ class AppFiles:
         self._settings = settings
         self._log = log
         self._told: dict[FileSource, str] = {}
-        """What the log has been told of a source that cannot be read now."""
+        """The reason that the log has of a source that cannot be read now."""
 
     def check(self) -> None:
         """Check the files that the App declares now by the settings.

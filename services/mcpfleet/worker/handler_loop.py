@@ -65,7 +65,7 @@ class HandlerLoop:
 
     @property
     def lifespan(self) -> LifespanValues:
-        """What the lifespans yield, once they are entered."""
+        """The values of the lifespans, once they are entered."""
         return self._lifespans.values
 
     def order(self, order: Order) -> None:

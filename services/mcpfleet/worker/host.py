@@ -19,7 +19,7 @@ from mcpfleet.worker.runner import HandlerTable
 from mcpfleet.worker.tasks.actor import TaskActor
 
 _Told: TypeAlias = tuple[Change | None, TraceContext | None]
-"""What has changed, or None if the App declares something else; and the work that changed it."""
+"""The change, or None if the App declares something else; and the work that made it."""
 _SETTLES: Final = 0.05
 """Seconds in which several changes become one."""
 

@@ -1,4 +1,4 @@
-"""What a worker serves: an App, or sources that it hosts."""
+"""The interface of an App that a worker serves, or of sources that it hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ServedApp(Protocol):
 
     @property
     def sources(self) -> tuple[FileSource, ...]:
-        """What it declares from files."""
+        """The sources of its declarations from files."""
 
     @property
     def logs(self) -> bool:

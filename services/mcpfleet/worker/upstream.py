@@ -1,4 +1,4 @@
-"""What a source answers, as a worker passes it on: raw results, its own errors, and calls that it never answered."""
+"""The answers of a source, as a worker passes them on: raw results, its own errors, and calls without an answer."""
 
 from __future__ import annotations
 

@@ -456,7 +456,7 @@ class Context:
 
     @property
     def lifespan(self) -> Any:
-        """What the lifespans yielded. For the runner of the handler, which gives it to `Lifespan[…]` parameters."""
+        """The values of the lifespans. For the runner of the handler, which gives it to `Lifespan[…]` parameters."""
         return self._lifespan
 
     @property

@@ -64,7 +64,7 @@ class Inclusion:
 
 
 class Declarations:
-    """What one Router declares and includes."""
+    """The declarations of one Router, and of those that it includes."""
 
     def __init__(self) -> None:
         self.own: dict[Kind, dict[str, Handler]] = {kind: {} for kind in KINDS}
@@ -73,7 +73,7 @@ class Declarations:
         self.watchers: list[Watcher] = []
         self.observers: list[Callable[[Any], Any]] = []
         self.sources: list[FileSource] = []
-        """What comes from files, and is read again when they change."""
+        """The sources of declarations from files, which are read again when they change."""
         self.hosts = Hosts()
         """The workers that serve them now."""
         self.clean: object = ANY

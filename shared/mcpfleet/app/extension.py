@@ -231,7 +231,7 @@ class Extension:
 
     @property
     def definitions(self) -> list[Definition]:
-        """What is announced of it besides its methods."""
+        """The definitions that are announced of it besides its methods."""
         return [self.definition, *(each.definition for each in self.notifications)]
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ class FilesChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a source has read and checked, and not declared yet."""
+    """The files that a source has read and checked, and not declared yet."""
 
     refs: tuple[FileRef, ...]
     """The files whose bytes the catalog must have."""

@@ -114,7 +114,7 @@ class Scope:
 
 
 class LifespanValues:
-    """What the lifespans of one worker yielded."""
+    """The values that the lifespans of one worker yielded."""
 
     def __init__(self) -> None:
         self._values: dict[Scope, Any] = {}

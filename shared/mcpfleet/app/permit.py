@@ -121,7 +121,7 @@ class Permit:
 
 
 class Face:
-    """What `@account.permit` is: it declares a permit for each resource that the function `account` serves."""
+    """The decorator `@account.permit`: it declares a permit for each resource that the function `account` serves."""
 
     def __init__(self) -> None:
         self.declare: list[Callable[[Callable[..., Any]], object]] = []

@@ -76,7 +76,7 @@ class Router:
     def __init__(self, *, lifespan: Callable[..., Any] | None = None, **unknown: Unpack[NoOptions]) -> None:
         check_keywords("Router", unknown, {"lifespan"}, Site.of_caller())
         self.declared = Declarations()
-        """What it declares and includes; for the package's own use."""
+        """Its declarations, and those that it includes; for the package's own use."""
         if lifespan is not None:
             self.lifespan(lifespan)
 
@@ -119,7 +119,7 @@ class Router:
 
     @property
     def sources(self) -> tuple[FileSource, ...]:
-        """What it declares from files, with what is included."""
+        """The sources of its declarations from files, with the included ones."""
         return tuple(source for part in self.declared.parts() for source in part.sources)
 
     def tool(

@@ -133,7 +133,7 @@ class Ui:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentOptions:
-    """What a document says of itself to hosts.
+    """The options of a document that hosts read.
 
     Raises:
         Mistake: it breaks a rule.

@@ -138,7 +138,7 @@ class Series:
 class History:
     """The series of the fleet, of its processes, and of its tools.
 
-    Only edges speak of tools and of the fleet. What a worker says of its handlers counts for itself: it could name any
+    Only edges speak of tools and of the fleet. A worker's word on its handlers counts for itself: it could name any
     tool.
     """
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What all events have."""
+    """The common part of all events."""
 
     service: str
     """The service of the process: `edge`, `worker` and so on."""

@@ -17,7 +17,7 @@ _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]
 _USUAL: Final = ("80", "443")
 """The ports of `http` and `https`, which clients leave out."""
 HOSTS_WANTED: Final = "takes a host, or host:port: without scheme, path or *, and in ASCII"
-"""What a setting of hosts may have, behind its name."""
+"""The form of a setting of hosts, behind its name."""
 _SHARE: Final = 2
 """With a low limit, connections leave one descriptor in this many."""
 

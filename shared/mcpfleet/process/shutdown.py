@@ -1,4 +1,4 @@
-"""What a process did between its first signal and its end, and what it left behind: one record (X72)."""
+"""The record of a process's end: its work since the first signal, and what it left behind (X72)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Shutdown:
     id: str
     """The process's id."""
     cause: str
-    """What ended it: a signal, a second one, the last deadline, its own end, or a failure."""
+    """The cause of its end: a signal, a second one, the last deadline, its own end, or a failure."""
     phases: Mapping[str, float]
     """Seconds of each phase, in their order."""
     calls_finished: int = 0
@@ -57,7 +57,7 @@ class Shutdown:
     more: int = 0
     """Further residual that is not listed."""
     unproven: tuple[str, ...] = ()
-    """What is not known to have ended well: `bus drain`, `store`, `leases`, `observers`."""
+    """The parts that are not known to have ended well: `bus drain`, `store`, `leases`, `observers`."""
 
     @property
     def complete(self) -> bool:

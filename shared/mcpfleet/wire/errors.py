@@ -23,7 +23,7 @@ _NO_KEYS: Final = 60
 """Seconds after which a client may try again, in case the operator has provided keys."""
 _OF_IMPLEMENTATIONS: Final = range(-32099, -31999)
 _RESOURCE_NOT_FOUND: Final = -32002
-"""Of the revisions of 2025."""
+"""The revisions of 2025 have this code."""
 UNKNOWN_HEADER: Final = -31998
 """Our own code, outside of those that JSON-RPC and MCP reserve."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})

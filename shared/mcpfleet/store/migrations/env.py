@@ -1,4 +1,4 @@
-"""What Alembic runs for each command, on the connection that `mcpfleet.store.migrate` hands in."""
+"""The script that Alembic runs for each command, on the connection that `mcpfleet.store.migrate` hands in."""
 
 from __future__ import annotations
 
