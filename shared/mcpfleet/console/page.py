@@ -12,7 +12,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.console.own_views import View, view_of
-from mcpfleet.process.host import authority_of, forms_of_host
+from mcpfleet.process.host import authority_of, forms_of_host, is_among
 from mcpfleet.process.service import Page
 
 PATH: Final = "/console"
@@ -128,8 +128,8 @@ def is_ours(host: str, names: Collection[str]) -> bool:
     parts = authority_of(host)
     if parts is None:
         return False
-    name, port = parts
-    if name == "localhost" or name in names or f"{name}:{port or ''}" in names:
+    name = parts[0]
+    if name == "localhost" or is_among(parts, names):
         return True
     try:
         ip_address(name.strip("[]"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -88,3 +88,9 @@ def forms_of_host(configured: str) -> tuple[str, ...]:
     if port is None:
         return (host,)
     return (f"{host}:{port}", f"{host}:") if port in _USUAL else (f"{host}:{port}",)
+
+
+def is_among(authority: tuple[str, str | None], forms: Container[str]) -> bool:
+    """Return whether a host with its port is one of the configured hosts, which `forms_of_host` has spelled."""
+    host, port = authority
+    return host in forms or f"{host}:{port or ''}" in forms

@@ -8,7 +8,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.process.host import HOSTS_WANTED, authority_of, forms_of_host, is_loopback
+from mcpfleet.process.host import HOSTS_WANTED, authority_of, forms_of_host, is_among, is_loopback
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.wire.errors import foreign_host, foreign_origin
 from mcpfleet.wire.headers import Headers
@@ -77,9 +77,7 @@ class AllowedHosts:
         parts = authority_of(authority)
         if parts is None:
             return False
-        host, port = parts
-        is_public = host in self._public or f"{host}:{port or ''}" in self._public
-        return is_public or (self._loopback and is_loopback(host.strip("[]")))
+        return is_among(parts, self._public) or (self._loopback and is_loopback(parts[0].strip("[]")))
 
 
 def _printable(values: tuple[bytes, ...]) -> str:
