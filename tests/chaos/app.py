@@ -10,6 +10,8 @@ from mcpfleet.app import App
 
 app = App("chaos", version="1.0.0")
 EFFECTS = Path(os.environ["CHAOS_EFFECTS"])
+RELEASED = EFFECTS.with_name("released")
+"""A file whose appearance lets go of a handler that blocks."""
 
 
 def note(token: str) -> None:
@@ -35,8 +37,10 @@ async def linger(seconds: float) -> str:
 
 @app.tool()
 async def block(seconds: float) -> str:
-    """Hold the handlers' loop, as a careless handler does."""
-    time.sleep(seconds)  # noqa: ASYNC251  # that is the point
+    """Hold the handlers' loop, as a careless handler does, for so long and until it is let go."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until or not RELEASED.exists():
+        time.sleep(0.01)  # noqa: ASYNC251  # that is the point
     return "done"
 
 
