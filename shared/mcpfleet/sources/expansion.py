@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.sources.document import Document, Keys, read_text
+from mcpfleet.sources.config_file import ConfigFile, Keys, kind_of, read_text
 from mcpfleet.sources.source import Value
 
 _OURS: Final = "MCPFLEET_"
@@ -40,22 +40,20 @@ class Expanded:
 
 
 class Expansion:
-    """Expands the texts of one document."""
+    """Expands the texts of one file."""
 
-    def __init__(
-        self, document: Document, environment: Mapping[str, str], inputs: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, file: ConfigFile, environment: Mapping[str, str], inputs: Collection[str] | None = None) -> None:
         """Expand nothing yet.
 
         Args:
-            document: the file.
+            file: it holds them.
             environment: the variables; those of mcpfleet's own settings are never read.
             inputs: the ids of its inputs; None where the file's format has none.
         """
-        self._document = document
+        self._file = file
         self._environment = environment
         self._inputs = inputs
-        folder = document.file.absolute().parent
+        folder = file.path.absolute().parent
         self.folder: Final = folder.parent if folder.name in (".vscode", ".cursor") else folder
         """`${workspaceFolder}`, to which the paths in the file are relative."""
 
@@ -66,12 +64,12 @@ class Expansion:
             ConfigurationError: it is no text, a reference has an unknown form, or its variable is not set.
         """
         if not isinstance(given, str):
-            raise self._document.fault(keys, f"must be a text, not {kind_of(given)}")
+            raise self._file.fault(keys, f"must be a text, not {kind_of(given)}")
         secrets: list[str] = []
 
         def replaced(found: re.Match[str]) -> str:
             if not found["end"]:
-                raise self._document.fault(keys, f"{found[0][:40]!r} has no closing brace")
+                raise self._file.fault(keys, f"{found[0][:40]!r} has no closing brace")
             value, comes_from_variable = self._stands_for(keys, found["inside"])
             if comes_from_variable:
                 secrets.append(value)
@@ -89,7 +87,7 @@ class Expansion:
             return Value(text=str(given).lower() if isinstance(given, bool) else str(given), is_secret=False)
         if not isinstance(given, Mapping):
             if not isinstance(given, str):
-                raise self._document.fault(
+                raise self._file.fault(
                     keys, f'must be a text, {{ env = "NAME" }} or {{ file = "/path" }}, not {kind_of(given)}'
                 )
             expanded = self.text(keys, given)
@@ -97,17 +95,17 @@ class Expansion:
             parts = tuple(each for each in expanded.secrets if each != expanded.text)
             return Value(text=expanded.text, is_secret=is_secret, secrets=parts)
         if set(given) not in ({"env"}, {"file"}):
-            raise self._document.fault(keys, 'a reference is { env = "NAME" } or { file = "/path" }')
+            raise self._file.fault(keys, 'a reference is { env = "NAME" } or { file = "/path" }')
         if "env" in given:
             name = given["env"]
             if not isinstance(name, str):
-                raise self._document.fault((*keys, "env"), f"must be a variable's name, not {kind_of(name)}")
+                raise self._file.fault((*keys, "env"), f"must be a variable's name, not {kind_of(name)}")
             return Value(text=self._variable(keys, name))
         path = self.path((*keys, "file"), given["file"])
         try:
             return Value(text=read_text(path).strip())
         except ConfigurationError as error:
-            raise self._document.fault(keys, str(error)) from None
+            raise self._file.fault(keys, str(error)) from None
 
     def path(self, keys: Keys, given: Any) -> Path:
         """Return a path of the file, from `folder` on."""
@@ -124,13 +122,13 @@ class Expansion:
         try:
             lines = read_text(path).splitlines()
         except ConfigurationError as error:
-            raise self._document.fault(keys, str(error)) from None
+            raise self._file.fault(keys, str(error)) from None
         for number, line in enumerate(map(str.strip, lines), 1):
             if not line or line.startswith("#"):
                 continue
             found = _LINE.fullmatch(line)
             if found is None:
-                raise self._document.fault(keys, f"{path}:{number}: the line must be NAME=value")
+                raise self._file.fault(keys, f"{path}:{number}: the line must be NAME=value")
             made[found["name"]] = Value(text=_unquoted(found["value"]))
         return made
 
@@ -144,7 +142,7 @@ class Expansion:
             return self._input(keys, inside.removeprefix("input:")), True
         found = _VARIABLE.fullmatch(inside)
         if found is None:
-            raise self._document.fault(keys, f"${{{inside}}} has no meaning here; known are {_KNOWN}")
+            raise self._file.fault(keys, f"${{{inside}}} has no meaning here; known are {_KNOWN}")
         name, default = found["name"], found["default"]
         if default is not None and (self._is_ours(name) or name not in self._environment):
             return str(default), False
@@ -152,19 +150,17 @@ class Expansion:
 
     def _input(self, keys: Keys, name: str) -> str:
         if self._inputs is not None and name not in self._inputs:
-            raise self._document.fault(keys, f"${{input:{name}}}: the file has no input with the id {name!r}")
+            raise self._file.fault(keys, f"${{input:{name}}}: the file has no input with the id {name!r}")
         variable = variable_of_input(name)
         if variable not in self._environment:
-            raise self._document.fault(keys, f"${{input:{name}}}: set {variable}, which answers for this input")
+            raise self._file.fault(keys, f"${{input:{name}}}: set {variable}, which answers for this input")
         return self._environment[variable]
 
     def _variable(self, keys: Keys, name: str) -> str:
         if self._is_ours(name):
-            raise self._document.fault(
-                keys, f"{name}: variables of mcpfleet's own settings are never given to a source"
-            )
+            raise self._file.fault(keys, f"{name}: variables of mcpfleet's own settings are never given to a source")
         if name not in self._environment:
-            raise self._document.fault(keys, f"the variable {name} is not set")
+            raise self._file.fault(keys, f"the variable {name} is not set")
         return self._environment[name]
 
     @staticmethod
@@ -177,26 +173,17 @@ def variable_of_input(name: str) -> str:
     return INPUT + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def is_literal_secret(keys: Keys, given: Any) -> bool:
-    """Return whether a value stands in the file though its name says that it is a secret (B28)."""
-    return isinstance(given, str) and bool(given) and _is_telling(keys) and "${" not in given
+def literal_secrets(members: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the table and name of each secret that stands in the file itself, by the names of its values (B28)."""
+    for table in ("env", "headers"):
+        given = members.get(table)
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if isinstance(value, str) and value and _is_telling((name,)) and "${" not in value:
+                yield table, name
 
 
 def _is_telling(keys: Keys) -> bool:
     return bool(keys) and isinstance(keys[-1], str) and _TELLING.search(keys[-1]) is not None
-
-
-def kind_of(value: Any) -> str:
-    """Return the word for a value's kind, as the sentence of an error has it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return "a text"
-    if isinstance(value, Mapping):
-        return "a table"
-    return "a list" if isinstance(value, list) else "a number"
 
 
 def _unquoted(value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.tracebacks import SourceLine
-from mcpfleet.sources.document import DEEPEST, Document, Keys, read_text
+from mcpfleet.sources.config_file import DEEPEST, ConfigFile, Keys, read_text
 
 _BETWEEN: Final = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 """Spaces and comments."""
@@ -25,7 +25,7 @@ class _Malformed(Exception):
         self.at = at
 
 
-def read_json(file: Path) -> Document:
+def read_json(file: Path) -> ConfigFile:
     """Read a file that holds one object.
 
     Raises:
@@ -40,7 +40,7 @@ def read_json(file: Path) -> Document:
         raise ConfigurationError(f"{SourceLine(str(file), line)}: {error}") from None
     if not isinstance(value, dict):
         raise ConfigurationError(f"{file}: the file must hold a JSON object")
-    return Document(file, value, reader.lines)
+    return ConfigFile(file, value, reader.lines)
 
 
 class _Reader:

@@ -13,7 +13,7 @@ from mcpfleet.app.definition_rules import faults
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Definition
-from mcpfleet.sources.document import meant
+from mcpfleet.sources.config_file import first_fault, meant, path_of
 from mcpfleet.sources.source import Era, Source, ToolSettings
 from mcpfleet.wire.uri_template import BadTemplate, UriTemplate
 
@@ -226,8 +226,8 @@ class _Laying:
             definition = Definition(kind=kind, name=wire[_NAMES[kind]], wire=wire, **made)
             is_whole = Definition.model_validate_json(definition.text) == definition
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            raise _CannotBeServed(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+            keys, _, why = first_fault(error)
+            raise _CannotBeServed(f"{path_of(keys)}: {why}") from None
         except (ValueError, RecursionError):
             is_whole = False
         if not is_whole:

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from mcpfleet.contracts.endpoints import EVERY_POOL, Endpoint
 from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.sources.client_files import OWN_SECTION, Entry, entries_of, expansion_of, read_entry
-from mcpfleet.sources.document import Document, Keys, meant, sentence_of
-from mcpfleet.sources.expansion import Expansion, is_literal_secret, kind_of
+from mcpfleet.sources.config_file import ConfigFile, Keys, meant
+from mcpfleet.sources.expansion import Expansion, literal_secrets
 from mcpfleet.sources.json_file import read_json
 from mcpfleet.sources.source import Source
-from mcpfleet.sources.tables import WAYS, SourceTable
+from mcpfleet.sources.tables import RENAMED, WAYS, SourceTable
 from mcpfleet.sources.toml_file import read_toml
 
 _OWN: Final = ("include", "endpoints", "sources")
@@ -101,94 +99,88 @@ class _Reader:
         self._environment = environment
         self._described: dict[str, _Described] = {}
         self._left_out: set[str] = set()
-        self._endpoints: dict[str, tuple[Document, Keys, Any]] = {}
+        self._endpoints: dict[str, tuple[ConfigFile, Keys, Any]] = {}
         self.files: list[Path] = []
         self.notes: list[Note] = []
 
-    def read(self, file: Path, included_by: tuple[Document, Keys] | None = None) -> None:
+    def read(self, path: Path, included_by: tuple[ConfigFile, Keys] | None = None) -> None:
         """Gather the entries and tables of a file, after those of the files that it includes."""
-        path = file.resolve()
-        if path in self.files:
+        if path.resolve() in self.files:
             assert included_by is not None
-            raise included_by[0].fault(included_by[1], f"{file} is read already")
-        self.files.append(path)
-        if file.suffix == ".toml":
-            self._read_own(read_toml(file), (), included_by)
+            raise included_by[0].fault(included_by[1], f"{path} is read already")
+        self.files.append(path.resolve())
+        if path.suffix == ".toml":
+            self._read_own(read_toml(path), (), included_by)
             return
-        document = read_json(file)
-        expansion = expansion_of(document, self._environment)
-        for name, keys, raw in entries_of(document):
-            self._add_entry(document, expansion, name, keys, raw)
-        own = document.value.get(OWN_SECTION)
+        file = read_json(path)
+        expansion = expansion_of(file, self._environment)
+        for name, keys, raw in entries_of(file):
+            self._add_entry(file, expansion, name, keys, raw)
+        own = file.value.get(OWN_SECTION)
         if own is not None:
-            self._read_own(document, (OWN_SECTION,), included_by)
+            self._read_own(file, (OWN_SECTION,), included_by)
 
-    def _read_own(self, document: Document, keys: Keys, included_by: object) -> None:
-        own: Any = document.value[OWN_SECTION] if keys else document.value
-        if not isinstance(own, dict):
-            raise document.fault(keys, f"must be a table, not {kind_of(own)}")
+    def _read_own(self, file: ConfigFile, keys: Keys, included_by: object) -> None:
+        own = file.table(keys, file.value[OWN_SECTION] if keys else file.value)
         known = _OWN[1:] if keys else _OWN
         for name in own:
             if name not in known:
-                raise document.fault((*keys, name), f"no such member: {meant(name, known)}")
-        for at, each in enumerate(_list(document, "include", own.get("include", []))):
+                raise file.fault((*keys, name), f"no such member: {meant(name, known)}")
+        for at, each in enumerate(file.texts(("include",), own.get("include", []))):
             if included_by is not None:
-                raise document.fault(("include", at), "an included file includes no further ones")
-            self.read(document.file.parent / each, (document, ("include", at)))
-        expansion = Expansion(document, self._environment)
-        for name, raw in _table(document, (*keys, "sources"), own.get("sources", {})).items():
-            self._add_table(SourceTable(document, (*keys, "sources", name), raw, expansion), name)
-        for name, raw in _table(document, (*keys, "endpoints"), own.get("endpoints", {})).items():
+                raise file.fault(("include", at), "an included file includes no further ones")
+            self.read(file.path.parent / each, (file, ("include", at)))
+        expansion = Expansion(file, self._environment)
+        for name, raw in file.table((*keys, "sources"), own.get("sources", {})).items():
+            self._add_table(SourceTable(file, (*keys, "sources", name), raw, expansion), name)
+        for name, raw in file.table((*keys, "endpoints"), own.get("endpoints", {})).items():
             place = (*keys, "endpoints", name)
             if name in self._endpoints:
-                raise document.fault(place, f"{self._endpoints[name][0].file} describes this endpoint too")
-            self._endpoints[name] = document, place, raw
+                raise file.fault(place, f"{self._endpoints[name][0].path} describes this endpoint too")
+            self._endpoints[name] = file, place, raw
 
-    def _add_entry(self, document: Document, expansion: Expansion, name: str, keys: Keys, raw: Any) -> None:
-        entry = read_entry(document, keys, raw)
+    def _add_entry(self, file: ConfigFile, expansion: Expansion, name: str, keys: Keys, raw: Any) -> None:
+        entry = read_entry(file, keys, raw)
         source = pool_named(name)
-        self.notes += [Note(document.place(at), f"{'.'.join(map(str, at))}: {why}") for at, why in entry.notes]
-        self._refuse_second(document, keys, source)
+        self.notes += [Note(file.place(at), f"{'.'.join(map(str, at))}: {why}") for at, why in entry.notes]
+        self._refuse_second(file, keys, source)
         if entry.left_out is not None:
             self._left_out.add(source)
-            self.notes.append(Note(document.place(keys), f"{source} is left out: {entry.left_out}", source))
+            self.notes.append(Note(file.place(keys), f"{source} is left out: {entry.left_out}", source))
             return
-        table = SourceTable(document, keys, dict(entry.members), expansion)
+        table = SourceTable(file, keys, dict(entry.members), expansion)
         self._described[source] = _Described(source, table, is_own=False, entry=entry)
 
     def _add_table(self, table: SourceTable, name: str) -> None:
         table.check_members("disabled")
         source = pool_named(name)
         if source != name:
-            raise table.document.fault(table.keys, f"the name has other characters than a-z, 0-9 and -: write {source}")
+            raise table.file.fault(table.keys, f"the name has other characters than a-z, 0-9 and -: write {source}")
         if table.raw.get("disabled") is True:
             self._described.pop(source, None)
             self._left_out.add(source)
-            self.notes.append(Note(table.document.place(table.keys), f"{source} is left out: it is disabled", source))
+            self.notes.append(Note(table.file.place(table.keys), f"{source} is left out: it is disabled", source))
             return
-        for group in ("env", "headers"):
-            given = table.raw.get(group)
-            for key, value in given.items() if isinstance(given, dict) else ():
-                if is_literal_secret((key,), value):
-                    place = table.document.place((*table.keys, group, key))
-                    self.notes.append(Note(place, f'{key}: the secret stands in the file: write {{ env = "NAME" }}'))
+        for group, key in literal_secrets(table.raw):
+            place = table.file.place((*table.keys, group, key))
+            self.notes.append(Note(place, f'{key}: the secret stands in the file: write {{ env = "NAME" }}'))
         before = self._described.get(source)
         if table.way_names:
-            self._refuse_second(table.document, table.keys, source)
+            self._refuse_second(table.file, table.keys, source)
             self._described[source] = _Described(source, table, is_own=True)
         elif before is not None and before.refined is None and not before.is_own:
             self._described[source] = replace(before, refined=table)
         elif source not in self._left_out:
-            raise table.document.fault(
+            raise table.file.fault(
                 table.keys, f"no included file has this source, and the table has none of {', '.join(WAYS)}"
             )
 
-    def _refuse_second(self, document: Document, keys: Keys, source: str) -> None:
+    def _refuse_second(self, file: ConfigFile, keys: Keys, source: str) -> None:
         if source in self._described:
             first = self._described[source].table
-            raise document.fault(keys, f"a source {source!r} is described at {first.document.place(first.keys)} too")
+            raise file.fault(keys, f"a source {source!r} is described at {first.file.place(first.keys)} too")
         if len(self._described) >= MOST_SOURCES:
-            raise document.fault(keys, f"there are over {MOST_SOURCES} sources")
+            raise file.fault(keys, f"there are over {MOST_SOURCES} sources")
 
     def chosen(self, only: Collection[str]) -> Iterator[_Described]:
         """Yield the wanted sources.
@@ -219,8 +211,9 @@ class _Reader:
         if refined is not None:
             way, by = refined.refine(way), refined
             settings |= refined.settings()
-        place = table.document.place(table.keys)
-        return by.validated(Source, {"name": described.name, "way": way, "place": place, **settings})
+        place = table.file.place(table.keys)
+        members = {"name": described.name, "way": way, "place": place, **settings}
+        return by.file.validated(Source, by.keys, members, RENAMED)
 
     def endpoints(self, only: Collection[str]) -> dict[str, Endpoint]:
         """Return the endpoints, each with the pools of its sources.
@@ -229,30 +222,15 @@ class _Reader:
             ConfigurationError: a member is wrong, or a source is unknown.
         """
         made: dict[str, Endpoint] = {}
-        for name, (document, keys, raw) in self._endpoints.items():
-            members = dict(_table(document, keys, raw))
+        for name, (file, keys, raw) in self._endpoints.items():
+            members = dict(file.table(keys, raw))
             sources = members.pop("sources", [EVERY_POOL])
-            for at, each in enumerate(_list(document, "sources", sources, keys)):
+            for at, each in enumerate(file.texts((*keys, "sources"), sources)):
                 if each != EVERY_POOL and each not in self._described.keys() | self._left_out:
-                    raise document.fault((*keys, "sources", at), f"no source {each!r}: {meant(each, self._described)}")
+                    raise file.fault((*keys, "sources", at), f"no source {each!r}: {meant(each, self._described)}")
             if "pools" in members:
-                raise document.fault((*keys, "pools"), "no such member: write sources")
+                raise file.fault((*keys, "pools"), "no such member: write sources")
             pools = [each for each in sources if each == EVERY_POOL or not only or each in only]
-            try:
-                made[name] = Endpoint(**{"path": f"/{name}", **members, "pools": tuple(pools)})
-            except ValidationError as error:
-                fault = error.errors(include_url=False, include_input=False)[0]
-                raise document.fault((*keys, *fault["loc"]), sentence_of(fault["msg"])) from None
+            members = {"path": f"/{name}", **members, "pools": tuple(pools)}
+            made[name] = file.validated(Endpoint, keys, members, {"pools": "sources"})
         return made
-
-
-def _table(document: Document, keys: Keys, raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise document.fault(keys, f"must be a table, not {kind_of(raw)}")
-    return raw
-
-
-def _list(document: Document, name: str, raw: Any, keys: Keys = ()) -> list[str]:
-    if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
-        raise document.fault((*keys, name), f"must be a list of texts, not {kind_of(raw)}")
-    return raw

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any, Final
 
 from mcpfleet.app.declaration import check_asks, check_name, check_only_for, check_scopes
 from mcpfleet.app.errors import Mistake
-from mcpfleet.sources.document import Document, Keys, meant, sentence_of
-from mcpfleet.sources.expansion import Expansion, kind_of
+from mcpfleet.sources.config_file import ConfigFile, Keys, kind_of, meant
+from mcpfleet.sources.expansion import Expansion
 from mcpfleet.sources.source import Command, Object, OpenApi, Source, ToolSettings, Url, Value, Way
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 WAYS: Final[Mapping[str, frozenset[str]]] = {
     "command": frozenset({"args", "env", "envFile", "cwd"}),
@@ -22,7 +18,10 @@ WAYS: Final[Mapping[str, frozenset[str]]] = {
     "openapi": frozenset({"base_url", "headers", "auth"}),
 }
 """The members that say how a source is reached, each with those that may stand beside it."""
-SETTINGS: Final = (frozenset(Source.model_fields) - {"name", "way", "place", "leave_out"}) | {"except"}
+_OF_WAYS: Final[frozenset[str]] = frozenset().union(*WAYS.values())
+RENAMED: Final[Mapping[str, str]] = {"leave_out": "except"}
+"""Members of a source that files call otherwise."""
+SETTINGS: Final = (frozenset(Source.model_fields) - {"name", "way", "place", *RENAMED}) | {*RENAMED.values()}
 """The members that change what it serves, and how."""
 _AUTH: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "bearer": (frozenset({"token"}), frozenset()),
@@ -35,17 +34,17 @@ _AUTH: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
 
 
 class SourceTable:
-    """A table of a document that describes a source, or refines one of another file."""
+    """A table of a file that describes a source, or refines one of another file."""
 
-    def __init__(self, document: Document, keys: Keys, raw: Any, expansion: Expansion) -> None:
+    def __init__(self, file: ConfigFile, keys: Keys, raw: Any, expansion: Expansion) -> None:
         """Check that it is a table.
 
         Raises:
             ConfigurationError: it is none.
         """
-        self.document = document
+        self.file = file
         self.keys = keys
-        self.raw: dict[str, Any] = self._table(keys, raw)
+        self.raw: dict[str, Any] = self.file.table(keys, raw)
         self.expansion = expansion
 
     @property
@@ -62,11 +61,11 @@ class SourceTable:
         names = self.way_names
         if len(names) != 1:
             said = " and ".join(names) or "neither"
-            raise self.document.fault(self.keys, f"must have one of {', '.join(WAYS)}, and has {said}")
+            raise self.file.fault(self.keys, f"must have one of {', '.join(WAYS)}, and has {said}")
         name = names[0]
-        for other in sorted(frozenset().union(*WAYS.values()) - WAYS[name]):
+        for other in sorted(_OF_WAYS - WAYS[name]):
             if other in self.raw:
-                raise self.document.fault((*self.keys, other), f"stands beside {_beside(other)}, not beside {name}")
+                raise self.file.fault((*self.keys, other), f"stands beside {_beside(other)}, not beside {name}")
         return getattr(self, f"_{name}")()  # type: ignore[no-any-return]  # one of the four below
 
     def check_members(self, *more: str) -> None:
@@ -75,10 +74,10 @@ class SourceTable:
         Raises:
             ConfigurationError: there is one; the sentence says what was meant.
         """
-        known = SETTINGS | WAYS.keys() | frozenset().union(*WAYS.values()) | set(more)
+        known = SETTINGS | WAYS.keys() | _OF_WAYS | set(more)
         for name in self.raw:
             if name not in known:
-                raise self.document.fault((*self.keys, name), f"no such member: {meant(name, known)}")
+                raise self.file.fault((*self.keys, name), f"no such member: {meant(name, known)}")
 
     def settings(self) -> dict[str, Any]:
         """Return the members that change what the source serves, as `Source` takes them.
@@ -97,26 +96,9 @@ class SourceTable:
         if "tools" in self.raw:
             keys = (*self.keys, "tools")
             made["tools"] = {
-                name: self._tool((*keys, name), each) for name, each in self._table(keys, self.raw["tools"]).items()
+                name: self._tool((*keys, name), each) for name, each in self.file.table(keys, self.raw["tools"]).items()
             }
         return made
-
-    def validated(self, model: type[_Model], members: Mapping[str, Any], keys: Keys | None = None) -> _Model:
-        """Make a model of members; the sentence of a mistake names the member's line.
-
-        Raises:
-            ConfigurationError: a member is wrong.
-        """
-        try:
-            return model(**members)
-        except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            loc = tuple("except" if each == "leave_out" else each for each in fault["loc"])
-            at = (*(self.keys if keys is None else keys), *loc)
-            why = sentence_of(fault["msg"])
-            if fault["type"] == "extra_forbidden":
-                why = f"no such member: {meant(str(at[-1]), model.model_fields)}"
-            raise self.document.fault(at, why) from None
 
     def values(self, name: str) -> dict[str, Value]:
         """Return a table of variables or headers; empty without one."""
@@ -136,11 +118,11 @@ class SourceTable:
             ConfigurationError: a member is wrong, or belongs to the file that describes the source.
         """
         members: dict[str, Any] = {}
-        for name in frozenset().union(*WAYS.values()) & self.raw.keys():
+        for name in _OF_WAYS & self.raw.keys():
             if name not in ("env", "headers", "auth"):
-                raise self.document.fault((*self.keys, name), "belongs to the file that describes the source")
+                raise self.file.fault((*self.keys, name), "belongs to the file that describes the source")
             if name not in type(way).model_fields:
-                raise self.document.fault((*self.keys, name), f"stands beside {_beside(name)}, not beside {way.kind}")
+                raise self.file.fault((*self.keys, name), f"stands beside {_beside(name)}, not beside {way.kind}")
             before = getattr(way, name)
             members[name] = self._auth() if name == "auth" else {**before, **self.values(name)}
         return way.model_copy(update=members)
@@ -149,16 +131,16 @@ class SourceTable:
         given, keys = self.raw["command"], (*self.keys, "command")
         several = given if isinstance(given, list) else [given]
         if not several or several[0] == "":
-            raise self.document.fault(keys, "must name a program")
+            raise self.file.fault(keys, "must name a program")
         places = [(*keys, at) if isinstance(given, list) else keys for at in range(len(several))]
         args = self.raw.get("args", [])
         if not isinstance(args, list):
-            raise self.document.fault((*self.keys, "args"), f"must be a list of texts, not {kind_of(args)}")
+            raise self.file.fault((*self.keys, "args"), f"must be a list of texts, not {kind_of(args)}")
         places += [(*self.keys, "args", at) for at in range(len(args))]
         words = [self.expansion.text(place, each) for place, each in zip(places, [*several, *args], strict=True)]
         cwd = self.expansion.path((*self.keys, "cwd"), self.raw["cwd"]) if "cwd" in self.raw else None
         if cwd is not None and not cwd.is_dir():
-            raise self.document.fault((*self.keys, "cwd"), f"{cwd} is no folder")
+            raise self.file.fault((*self.keys, "cwd"), f"{cwd} is no folder")
         return Command(
             words=tuple(each.text for each in words), shown=tuple(each.shown for each in words), env=self.env(),
             cwd=cwd or self.expansion.folder, secrets=tuple(part for each in words for part in each.secrets),
@@ -177,7 +159,7 @@ class SourceTable:
         if file.endswith(".py"):
             path = self.expansion.folder / file
             if not path.is_file():
-                raise self.document.fault((*self.keys, "object"), f"{path}: the file does not exist")
+                raise self.file.fault((*self.keys, "object"), f"{path}: the file does not exist")
             target = f"{path}{colon}{name}"
         python = None
         if "python" in self.raw:
@@ -191,7 +173,7 @@ class SourceTable:
         if not document.startswith(("http://", "https://")):
             path = self.expansion.folder / document
             if not path.is_file():
-                raise self.document.fault((*self.keys, "openapi"), f"{path}: the file does not exist")
+                raise self.file.fault((*self.keys, "openapi"), f"{path}: the file does not exist")
             document = str(path)
         base = None
         if "base_url" in self.raw:
@@ -201,29 +183,29 @@ class SourceTable:
 
     def _check_url(self, name: str, url: str) -> None:
         if not url.startswith(("http://", "https://")):
-            raise self.document.fault((*self.keys, name), "must begin with http:// or https://")
+            raise self.file.fault((*self.keys, name), "must begin with http:// or https://")
 
     def _auth(self) -> dict[str, Any] | None:
         return self._auth_of((*self.keys, "auth"), self.raw["auth"]) if "auth" in self.raw else None
 
     def _auth_of(self, keys: Keys, raw: Any) -> dict[str, Any]:
-        table = self._table(keys, raw)
+        table = self.file.table(keys, raw)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _AUTH:
-            raise self.document.fault((*keys, "kind"), f"must be one of {', '.join(_AUTH)}")
+            raise self.file.fault((*keys, "kind"), f"must be one of {', '.join(_AUTH)}")
         needed, allowed = _AUTH[kind]
         for name in sorted(needed - table.keys()):
-            raise self.document.fault(keys, f"the kind {kind} needs {name}")
+            raise self.file.fault(keys, f"the kind {kind} needs {name}")
         made: dict[str, Any] = {"kind": kind}
         for name, each in table.items():
             at = (*keys, name)
             if name == "kind":
                 continue
             if name not in needed | allowed:
-                raise self.document.fault(at, f"no such member of the kind {kind}: {meant(name, needed | allowed)}")
+                raise self.file.fault(at, f"no such member of the kind {kind}: {meant(name, needed | allowed)}")
             match name:
                 case "scopes":
-                    made[name] = self._words(at, each)
+                    made[name] = tuple(self.file.texts(at, each))
                     self._check(keys, made[name], name, check_scopes)
                 case "headers":
                     made[name] = self._values(at, each)
@@ -236,14 +218,14 @@ class SourceTable:
         return made
 
     def _tool(self, keys: Keys, raw: Any) -> ToolSettings:
-        table = self._table(keys, raw)
+        table = self.file.table(keys, raw)
         if table.get("hide") and len(table) > 1:
-            raise self.document.fault(keys, "a hidden tool has no other settings")
+            raise self.file.fault(keys, "a hidden tool has no other settings")
         self._check(keys, table.get("name"), "name", lambda name: check_name("tool", name))
         self._check(keys, table.get("scopes"), "scopes", check_scopes)
         self._check(keys, table.get("only_for"), "only_for", check_only_for)
         self._check(keys, table.get("asks"), "asks", lambda words: check_asks("asks", words))
-        return self.validated(ToolSettings, table, keys)
+        return self.file.validated(ToolSettings, keys, table)
 
     def _check(self, keys: Keys, given: Any, name: str, check: Callable[[Any], None]) -> None:
         """Check a text, or a list of texts, by an App's own rules; other kinds of values are left to the model."""
@@ -253,20 +235,10 @@ class SourceTable:
             if all(isinstance(each, str) for each in given):
                 check(given)
         except Mistake as error:
-            raise self.document.fault((*keys, name), str(error)) from None
+            raise self.file.fault((*keys, name), str(error)) from None
 
     def _values(self, keys: Keys, raw: Any) -> dict[str, Value]:
-        return {name: self.expansion.value((*keys, name), each) for name, each in self._table(keys, raw).items()}
-
-    def _words(self, keys: Keys, raw: Any) -> tuple[str, ...]:
-        if not isinstance(raw, list) or not all(isinstance(each, str) for each in raw):
-            raise self.document.fault(keys, f"must be a list of texts, not {kind_of(raw)}")
-        return tuple(raw)
-
-    def _table(self, keys: Keys, raw: Any) -> dict[str, Any]:
-        if not isinstance(raw, dict):
-            raise self.document.fault(keys, f"must be a table, not {kind_of(raw)}")
-        return raw
+        return {name: self.expansion.value((*keys, name), each) for name, each in self.file.table(keys, raw).items()}
 
 
 def _beside(name: str) -> str:

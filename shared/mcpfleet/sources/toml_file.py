@@ -10,7 +10,7 @@ from typing import Final
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.tracebacks import SourceLine
-from mcpfleet.sources.document import DEEPEST, Document, Keys, read_text
+from mcpfleet.sources.config_file import DEEPEST, ConfigFile, Keys, read_text
 
 _PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _NAMES: Final = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 """A text or a comment, whose brackets and line ends mean nothing; a bracket; the end of a line."""
 
 
-def read_toml(file: Path) -> Document:
+def read_toml(file: Path) -> ConfigFile:
     """Read a file.
 
     Raises:
@@ -39,7 +39,7 @@ def read_toml(file: Path) -> Document:
         ) from None
     except RecursionError:
         raise ConfigurationError(f"{file}: tables and lists are nested over {DEEPEST} levels") from None
-    return Document(file, value, dict(_lines(text)))
+    return ConfigFile(file, value, dict(_lines(text)))
 
 
 def _lines(text: str) -> Iterator[tuple[Keys, int]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.sources.document import Document
-from mcpfleet.sources.expansion import Expansion, is_literal_secret
+from mcpfleet.sources.config_file import ConfigFile
+from mcpfleet.sources.expansion import Expansion, literal_secrets
 from mcpfleet.sources.source import Value
 
 VARIABLES = {
@@ -17,7 +17,7 @@ VARIABLES = {
 
 
 def expansion(folder: Path, **more: object) -> Expansion:
-    return Expansion(Document(folder / ".vscode" / "mcp.json", {}, {("a",): 7}), VARIABLES, **more)  # type: ignore[arg-type]
+    return Expansion(ConfigFile(folder / ".vscode" / "mcp.json", {}, {("a",): 7}), VARIABLES, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_file_of_variables_has_quotes_and_comments(tmp_path: Path) -> None:
 
 @pytest.mark.rule("B28")
 def test_a_secret_in_the_file_is_known_by_its_name() -> None:
-    assert is_literal_secret(("GITHUB_TOKEN",), "ghp_x")
-    assert is_literal_secret(("Authorization",), "Bearer x")
-    assert not is_literal_secret(("GITHUB_TOKEN",), "${TOKEN}")
-    assert not is_literal_secret(("GITHUB_TOKEN",), {"env": "X"})
-    assert not is_literal_secret(("NODE_ENV",), "test")
+    given = {
+        "env": {"GITHUB_TOKEN": "ghp_x", "OTHER_TOKEN": "${TOKEN}", "THIRD_TOKEN": {"env": "X"}, "NODE_ENV": "test"},
+        "headers": {"Authorization": "Bearer x"},
+    }
+    assert list(literal_secrets(given)) == [("env", "GITHUB_TOKEN"), ("headers", "Authorization")]

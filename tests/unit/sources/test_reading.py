@@ -297,6 +297,7 @@ def test_json_may_have_our_tables_too(tmp_path: Path) -> None:
         ('[endpoints.e]\nsources = ["a"]', "2: endpoints.e.sources[0]: no source 'a'"),
         ('[endpoints.e]\npath = "e"', "2: endpoints.e.path: String should match pattern"),
         ('[endpoints.e]\npools = ["a"]', "2: endpoints.e.pools: no such member: write sources"),
+        ("[endpoints.e]\nsesions = false", "2: endpoints.e.sesions: no such member: did you mean 'sessions'?"),
         ('include = ["none.json"]', "none.json: the file does not exist"),
         ('include = "none.json"', "1: include: must be a list of texts, not a text"),
     ],

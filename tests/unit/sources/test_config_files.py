@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.sources.document import LARGEST, Document, path_of
+from mcpfleet.sources.config_file import LARGEST, ConfigFile, path_of
 from mcpfleet.sources.json_file import read_json
 from mcpfleet.sources.toml_file import read_toml
 
@@ -47,17 +47,17 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def test_json_has_comments_and_commas_at_ends_and_each_member_has_its_line(tmp_path: Path) -> None:
-    document = read_json(written(tmp_path, "mcp.json", JSON))
-    assert document.value == {"servers": {"memory": {"command": "npx", "args": ["-y", "a//b"]}}}
-    lines = {path_of(keys): line for keys, line in document.lines.items()}
+    file = read_json(written(tmp_path, "mcp.json", JSON))
+    assert file.value == {"servers": {"memory": {"command": "npx", "args": ["-y", "a//b"]}}}
+    lines = {path_of(keys): line for keys, line in file.lines.items()}
     assert lines["servers"] == 3
     assert lines["servers.memory"] == 5
     assert lines["servers.memory.args[1]"] == 7
 
 
 def test_toml_has_the_line_of_each_table_and_key_whatever_texts_and_comments_hold(tmp_path: Path) -> None:
-    document = read_toml(written(tmp_path, "fleet.toml", TOML))
-    lines = {path_of(keys): line for keys, line in document.lines.items()}
+    file = read_toml(written(tmp_path, "fleet.toml", TOML))
+    lines = {path_of(keys): line for keys, line in file.lines.items()}
     assert lines["include"] == 2
     assert lines["sources.memory"] == 4
     assert lines["sources.memory.env.TOKEN"] == 7
@@ -66,14 +66,14 @@ def test_toml_has_the_line_of_each_table_and_key_whatever_texts_and_comments_hol
 
 
 def test_each_table_of_a_list_has_its_line(tmp_path: Path) -> None:
-    document = read_toml(written(tmp_path, "fleet.toml", "[[a]]\nb = 1\n[[a]]\nb = 2\n"))
-    assert document.place(("a", 1, "b")).endswith(":4")
+    file = read_toml(written(tmp_path, "fleet.toml", "[[a]]\nb = 1\n[[a]]\nb = 2\n"))
+    assert file.place(("a", 1, "b")).endswith(":4")
 
 
 def test_a_value_without_a_line_is_placed_by_what_holds_it(tmp_path: Path) -> None:
-    document = read_toml(written(tmp_path, "fleet.toml", "\n[a]\nb = [1, 2]\n"))
-    assert document.place(("a", "b", 1)).endswith("fleet.toml:3")
-    assert Document(Path("fleet.toml"), {}).place(("x",)) == "fleet.toml"
+    file = read_toml(written(tmp_path, "fleet.toml", "\n[a]\nb = [1, 2]\n"))
+    assert file.place(("a", "b", 1)).endswith("fleet.toml:3")
+    assert ConfigFile(Path("fleet.toml"), {}).place(("x",)) == "fleet.toml"
 
 
 @pytest.mark.parametrize(
