@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcpfleet.cli.child import Child, execute
+from mcpfleet.cli.child import Child, ProcessCommand, execute
 from mcpfleet.process.names import MODULE
 from mcpfleet.testing.fleet import launcher
 
@@ -98,7 +98,7 @@ async def test_a_process_of_ours_imports_nothing_from_the_folder_that_it_runs_in
     with anyio.fail_after(30):
         assert await ours.listen() == 1
     assert "No module named mcpfleet.cli.told" in (tmp_path / "log").read_text()
-    own = await execute([*MODULE, "mcpfleet.cli", "check", "none.py"], dict(os.environ), None)
+    own = await execute(ProcessCommand([*MODULE, "mcpfleet.cli", "check", "none.py"], dict(os.environ)))
     with anyio.fail_after(30):
         assert await own.wait() == 2
 
@@ -145,13 +145,15 @@ async def test_another_command_or_interpreter_is_executed_as_it_is(
 FORKING = """
 import json, os, signal, sys
 import anyio
+from mcpfleet.cli.child import ProcessCommand
 from mcpfleet.cli.fork_server import ForkServer
 
 servers = [ForkServer.forked(["mcpfleet.edge.server"]) for _ in range(2)]
 
 async def main():
     for server in servers:
-        process = await server.launch([sys.executable, "-m", "tests.fleet.told_by_fork", "x"], dict(os.environ), None)
+        words = [sys.executable, "-m", "tests.fleet.told_by_fork", "x"]
+        process = await server.launch(ProcessCommand(words, dict(os.environ)))
         told = json.loads(await process.stdout.readline())
         print(await process.wait(), told["preloaded"])
 

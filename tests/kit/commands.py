@@ -9,6 +9,7 @@ import tempfile
 
 import anyio
 
+from mcpfleet.cli.child import ProcessCommand
 from mcpfleet.testing.fleet import launcher
 
 
@@ -24,7 +25,7 @@ async def mcpfleet(*words: str, within: float = 60.0, **variables: str) -> subpr
     """Run the command with these words, and with variables beside those of this process, to its end."""
     with tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-m", "mcpfleet.cli", *words]
-        process = await launcher()(command, {**os.environ, **variables}, errors.fileno())
+        process = await launcher()(ProcessCommand(command, {**os.environ, **variables}, errors.fileno()))
         assert process.stdout is not None
         with anyio.fail_after(within):
             said = await process.stdout.read()

@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import Launch
+from mcpfleet.cli.child import Launch, ProcessCommand
 from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.contracts.manifest import POOL_PATTERN, pool_named
 from mcpfleet.process.errors import ConfigurationError
@@ -52,8 +52,8 @@ async def _inspected(target: str, launch: Launch, environment: Mapping[str, str]
     """Import an application in a process of its own, whose other output is dropped: a worker shows it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        command = [*MODULE, "mcpfleet.cli.inspection", target, str(_WITHIN)]
-        process = await launch(command, environment, nowhere)
+        words = [*MODULE, "mcpfleet.cli.inspection", target, str(_WITHIN)]
+        process = await launch(ProcessCommand(words, environment, nowhere))
     finally:
         os.close(nowhere)
     said, why = b"", f"the import is not finished after {_WITHIN:g} s, outside of Python's code"

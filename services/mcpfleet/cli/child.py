@@ -10,11 +10,12 @@ import signal
 import sys
 from asyncio import StreamReader
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 
@@ -54,19 +55,23 @@ class Started(Protocol):
         """Wait until it has ended; returns its exit code."""
 
 
-class Launch(Protocol):
-    """Starts commands as processes in process groups of their own, as `execute` does."""
+@dataclass(frozen=True)
+class ProcessCommand:
+    """A command that starts as a process."""
 
-    async def __call__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stderr: int | None,
-        *,
-        passing: Sequence[int] = (),
-        unread: int = CHUNK,
-    ) -> Started:
-        """Start a command."""
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    """All of its variables."""
+    stderr: int | None = None
+    """The descriptor of its standard error; None for ours."""
+    passing: Sequence[int] = ()
+    """Further descriptors that it keeps."""
+    unread: int = CHUNK
+    """Bytes of its output that may wait here before it has to wait."""
+
+
+Launch: TypeAlias = Callable[[ProcessCommand], Awaitable[Started]]
+"""Starts commands as processes in process groups of their own, as `execute` does."""
 
 
 def inherited() -> dict[str, str]:
@@ -80,32 +85,17 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-async def execute(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    stderr: int | None,
-    *,
-    passing: Sequence[int] = (),
-    unread: int = CHUNK,
-) -> Started:
-    """Start a command as a process.
-
-    Args:
-        command: the command.
-        environment: all of its variables.
-        stderr: the descriptor of its standard error; None for ours.
-        passing: further descriptors that it keeps.
-        unread: bytes of its output that may wait here before it has to wait.
-    """
+async def execute(command: ProcessCommand) -> Started:
+    """Start a command as a process."""
     # It gets its own process group, so that ^C reaches only us, and we drain it.
     return await asyncio.create_subprocess_exec(
-        *command,
+        *command.words,
         stdin=DEVNULL,
         stdout=PIPE,
-        stderr=stderr,
-        env=environment,
-        pass_fds=passing,
-        limit=unread,
+        stderr=command.stderr,
+        env=command.environment,
+        pass_fds=command.passing,
+        limit=command.unread,
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
@@ -170,7 +160,8 @@ class Child:
         if self.ready.is_set():
             self.ready = anyio.Event()
         with self.log.open("ab") if self.log else nullcontext() as stderr:
-            self._process = await self.launch(self._command, self.environment, stderr.fileno() if stderr else None)
+            command = ProcessCommand(self._command, self.environment, stderr.fileno() if stderr else None)
+            self._process = await self.launch(command)
 
     async def listen(self) -> int:
         """Read the process's standard output until it ends; returns its exit code."""

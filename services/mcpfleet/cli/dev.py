@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, Child, Launch, Started, execute
+from mcpfleet.cli.child import Child, Launch, ProcessCommand, Started, execute
 from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.dev_screen import say, say_ready
 from mcpfleet.cli.embedded_nats import EmbeddedNats
@@ -202,16 +202,9 @@ def launching() -> Iterator[Launch]:
     workers = ForkServer.forked([_OF_WORKERS, "mcpfleet.worker.__main__"])
     others = ForkServer.forked(_OF_OTHERS)
 
-    async def launch(
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stderr: int | None,
-        *,
-        passing: Sequence[int] = (),
-        unread: int = CHUNK,
-    ) -> Started:
-        server = workers if command[len(MODULE)] == _OF_WORKERS else others
-        return await server.launch(command, environment, stderr, passing=passing, unread=unread)
+    async def launch(command: ProcessCommand) -> Started:
+        server = workers if command.words[len(MODULE)] == _OF_WORKERS else others
+        return await server.launch(command)
 
     try:
         yield launch

@@ -13,13 +13,13 @@ import signal
 import socket
 import sys
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, Child, Launch, Started, execute, inherited
+from mcpfleet.cli.child import Child, Launch, ProcessCommand, Started, execute, inherited
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.names import MODULE
 
@@ -83,18 +83,11 @@ class FirstWorker:
         worker.launch = self._launching(worker.launch)
 
     def _launching(self, others: Launch) -> Launch:
-        async def launch(
-            command: Sequence[str],
-            environment: Mapping[str, str],
-            stderr: int | None,
-            *,
-            passing: Sequence[int] = (),
-            unread: int = CHUNK,
-        ) -> Started:
+        async def launch(command: ProcessCommand) -> Started:
             if self._is_taken:
-                return await others(command, environment, stderr, passing=passing, unread=unread)
+                return await others(command)
             self._is_taken = True
-            self._writer.write(json.dumps(dict(environment)).encode())
+            self._writer.write(json.dumps(dict(command.environment)).encode())
             with suppress(OSError):  # it has ended: whoever keeps the worker sees that
                 await self._writer.drain()
                 self._writer.write_eof()
@@ -117,8 +110,8 @@ async def importing(target: str, launch: Launch = execute) -> AsyncIterator[Firs
     """Start a worker that imports an application, for the length of a block; `launch` starts its process."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [*MODULE, "mcpfleet.cli.dev_worker", target, os.devnull, str(theirs.fileno())]
-        process = await launch(command, inherited(), None, passing=[theirs.fileno()], unread=_UNREAD)
+        words = [*MODULE, "mcpfleet.cli.dev_worker", target, os.devnull, str(theirs.fileno())]
+        process = await launch(ProcessCommand(words, inherited(), passing=[theirs.fileno()], unread=_UNREAD))
     reader, writer = await asyncio.open_connection(sock=ours)
     first = FirstWorker(target, process, reader, writer)
     try:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import anyio
 
-from mcpfleet.cli.child import CHUNK, Started, die_with_parent, execute
+from mcpfleet.cli.child import ProcessCommand, Started, die_with_parent, execute
 from mcpfleet.process.names import MODULE
 
 _MOST_DESCRIPTORS: Final = 16
@@ -99,37 +99,23 @@ class ForkServer:
             os._exit(0)
         raise AssertionError  # a fork has ended by a SystemExit
 
-    async def launch(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        stderr: int | None,
-        *,
-        passing: Sequence[int] = (),
-        unread: int = CHUNK,
-    ) -> Started:
+    async def launch(self, command: ProcessCommand) -> Started:
         """Start a process: a fork where its command runs a module with this interpreter, else a new interpreter."""
-        run = _module_and_words(command)
-        if run is not None and _interpreter(environment) == _interpreter(os.environ):
+        run = _module_and_words(command.words)
+        if run is not None and _interpreter(command.environment) == _interpreter(os.environ):
             try:
-                return await self._fork(run, environment, stderr, passing, unread)
+                return await self._fork(run, command)
             except OSError:  # the server has gone: a start takes its time
                 pass
-        return await execute(command, environment, stderr, passing=passing, unread=unread)
+        return await execute(command)
 
-    async def _fork(
-        self,
-        run: dict[str, Any],
-        environment: Mapping[str, str],
-        stderr: int | None,
-        passing: Sequence[int],
-        unread: int,
-    ) -> Started:
-        order = json.dumps({**run, "environment": dict(environment), "descriptors": list(passing)})
+    async def _fork(self, run: dict[str, Any], command: ProcessCommand) -> Started:
+        own = {"environment": dict(command.environment), "descriptors": list(command.passing)}
+        order = json.dumps({**run, **own})
         said, stdout = os.pipe()
         ours, theirs = socket.socketpair()
         try:
-            given = [theirs.fileno(), stdout, 2 if stderr is None else stderr, *passing]
+            given = [theirs.fileno(), stdout, 2 if command.stderr is None else command.stderr, *command.passing]
             socket.send_fds(self._control, [b"fork"], given)
         except OSError:
             os.close(said)
@@ -138,7 +124,7 @@ class ForkServer:
         finally:
             theirs.close()
             os.close(stdout)
-        return await _Forked.hear(ours, order.encode(), said, unread)
+        return await _Forked.hear(ours, order.encode(), said, command.unread)
 
     def close(self) -> None:
         """End it, and with it what still runs."""
@@ -207,12 +193,12 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def _module_and_words(command: Sequence[str]) -> dict[str, Any] | None:
+def _module_and_words(words: Sequence[str]) -> dict[str, Any] | None:
     """Return what a fork runs, and whether it may import from its folder; None for another command."""
-    if list(command[: len(MODULE)]) == MODULE:
-        return {"argv": list(command[len(MODULE) :]), "directory": os.getcwd(), "imports": False}  # noqa: PTH109  # a str
-    if list(command[:2]) == [sys.executable, "-m"]:
-        return {"argv": list(command[2:]), "directory": os.getcwd(), "imports": True}  # noqa: PTH109
+    for interpreter, imports in ((MODULE, False), ([sys.executable, "-m"], True)):
+        if list(words[: len(interpreter)]) == interpreter:
+            directory = os.getcwd()  # noqa: PTH109  # a str
+            return {"argv": list(words[len(interpreter) :]), "directory": directory, "imports": imports}
     return None
 
 
