@@ -22,8 +22,8 @@ from mcpfleet.sources.overlay import Offer, Overlaid, together
 from mcpfleet.sources.source import Source
 from mcpfleet.sources.target import SourceTarget
 from mcpfleet.worker.hosting.child import Reaping
-from mcpfleet.worker.hosting.hosted_source import HostedSource
-from mcpfleet.worker.hosting.hosting import check_built
+from mcpfleet.worker.hosting.source_app import check_built
+from mcpfleet.worker.hosting.source_supervisor import SourceSupervisor
 
 _GRACE: Final = 5.0
 """Seconds beyond the limit of a start, for the reaper and the handshake."""
@@ -95,19 +95,19 @@ async def _list(checked: Checked, reaping: Reaping, within: float) -> None:
         checked.why = "" if is_there else why
 
     silent = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    hosted = HostedSource(
+    supervisor = SourceSupervisor(
         checked.source, reaping, log=silent, tell_health=hear, on_change=lambda: None, on_update=lambda _uri: None
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(hosted.run)
+        tasks.start_soon(supervisor.run)
         with anyio.move_on_after(within + _GRACE):
-            await hosted.has_tried.wait()
+            await supervisor.has_tried.wait()
         tasks.cancel_scope.cancel()
-    if hosted.listing is None:
+    if supervisor.listing is None:
         checked.why = checked.why or f"it was not listed within {within:g} s"
         return
-    checked.laid = hosted.listing.overlaid
-    checked.server = _title(hosted.listing.facts.server)
+    checked.laid = supervisor.listing.overlaid
+    checked.server = _title(supervisor.listing.facts.server)
 
 
 def _title(server: Mapping[str, Any]) -> str:

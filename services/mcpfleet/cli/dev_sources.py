@@ -16,15 +16,15 @@ from mcpfleet.process.tracebacks import shown_path
 from mcpfleet.sources.reading import Configuration
 from mcpfleet.sources.source import Command, Object, Source
 from mcpfleet.sources.target import SourceTarget
-from mcpfleet.worker.hosting.hosting import Hosting
+from mcpfleet.worker.hosting.source_app import SourceApp
 
 if TYPE_CHECKING:
     from mcpfleet.process.run import Process
-    from mcpfleet.worker.hosting.hosted import Hosted
+    from mcpfleet.worker.hosting.served_sources import ServedSources
     from mcpfleet.worker.settings import WorkerSettings
 
 
-def described(target: SourceTarget) -> tuple[ImportReport, Hosting | None]:
+def described(target: SourceTarget) -> tuple[ImportReport, SourceApp | None]:
     """Read the configuration; nothing is started yet.
 
     Returns:
@@ -33,21 +33,21 @@ def described(target: SourceTarget) -> tuple[ImportReport, Hosting | None]:
     began = time.time()
     try:
         found = target.read(os.environ)
-        hosting = Hosting(target.name(found.sources), tuple(map(on_one_machine, found.sources)))
+        app = SourceApp(target.name(found.sources), tuple(map(on_one_machine, found.sources)))
         endpoints = _in_one_pool(found)
     except ConfigurationError as error:
         mistake = Finding(message="\n".join(error.problems))
         return ImportReport(target=target.text, mistake=mistake, began=began, files=_files(target)), None
     return ImportReport(
         target=target.text,
-        name=hosting.name,
+        name=app.name,
         version="-",
         warnings=tuple(Finding(message=str(note)) for note in found.notes),
         began=began,
-        files=(*map(str, found.files), *_modules(hosting.sources)),
-        runs=tuple(map(command_of, hosting.sources)),
+        files=(*map(str, found.files), *_modules(app.sources)),
+        runs=tuple(map(command_of, app.sources)),
         endpoints=endpoints,
-    ), hosting
+    ), app
 
 
 def _in_one_pool(found: Configuration) -> str | None:
@@ -85,7 +85,7 @@ def command_of(source: Source) -> str:
     return f"{source.name}: {getattr(way, 'shown', '') or getattr(way, 'url', '') or getattr(way, 'target', '')}"
 
 
-def serve(report: ImportReport, hosting: Hosting) -> int:
+def serve(report: ImportReport, app: SourceApp) -> int:
     """Run a worker that serves the sources; returns its exit code."""
     from mcpfleet.cli.services import SETTINGS  # noqa: PLC0415
     from mcpfleet.process.run import Service, run  # noqa: PLC0415
@@ -100,27 +100,27 @@ def serve(report: ImportReport, hosting: Hosting) -> int:
         from mcpfleet.process.logs import say_ready  # noqa: PLC0415
         from mcpfleet.worker.__main__ import serve_over  # noqa: PLC0415
 
-        hosted = hosting.served_by(process)
+        served = app.served_by(process)
 
         def ready() -> None:
             if file is not None:
-                write(listed(report, hosted), Path(file))
+                write(listed(report, served), Path(file))
             say_ready(process.log)
 
-        pool = process.settings.pool or hosting.name
-        await serve_over(process, bus_of(process, pool_user(pool)), hosted, pool, ready, tells_silent_tools=False)
+        pool = process.settings.pool or app.name
+        await serve_over(process, bus_of(process, pool_user(pool)), served, pool, ready, tells_silent_tools=False)
 
     return run(Service("worker", work, WorkerSettings), known=SETTINGS.values())
 
 
-def listed(report: ImportReport, hosted: Hosted) -> ImportReport:
+def listed(report: ImportReport, served: ServedSources) -> ImportReport:
     """Return the report with what the sources offer; the log tells what cannot be served."""
     declared = tuple(
         Declared(
             kind=each.definition.kind, name=each.definition.name, wire=each.definition.wire,
             scopes=each.definition.scopes, asks=bool(each.definition.may_be_asked), task=each.definition.task,
         )
-        for each in hosted.handlers
+        for each in served.handlers
     )  # fmt: skip
     return report.model_copy(update={"declared": declared})
 

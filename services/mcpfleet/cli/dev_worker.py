@@ -69,8 +69,8 @@ def _read(target: str, within: float | None) -> tuple[ImportReport, Callable[[],
     if sources is not None:
         from mcpfleet.cli.dev_sources import described, serve  # noqa: PLC0415
 
-        report, hosting = described(sources)
-        return report, None if hosting is None else partial(serve, report, hosting)
+        report, source_app = described(sources)
+        return report, None if source_app is None else partial(serve, report, source_app)
     # In a loop, as other workers import it: what such an import may not do, this one may not do either.
     report, app = asyncio.run(_inspect(target, within))
     return report, None if app is None else partial(work, app, target)

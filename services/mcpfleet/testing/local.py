@@ -37,7 +37,7 @@ from mcpfleet.testing.failure import alone, note_log, raise_alone, unwrapped
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.testing.service import AnyService, LocalService, S, Serve
 from mcpfleet.worker import __main__ as worker
-from mcpfleet.worker.hosting.hosting import Hosting
+from mcpfleet.worker.hosting.source_app import SourceApp
 from mcpfleet.worker.settings import WorkerSettings
 
 HOST: Final = "http://localhost"
@@ -69,7 +69,7 @@ class LocalFleet:
 
     def __init__(
         self,
-        app: App | Hosting,
+        app: App | SourceApp,
         *,
         edges: int = 1,
         workers: int = 1,
@@ -175,7 +175,7 @@ class LocalFleet:
 
     # -- its services --------------------------------------------------------------------------------------------------
 
-    async def add_worker(self, app: App | Hosting | None = None) -> LocalService[WorkerSettings]:
+    async def add_worker(self, app: App | SourceApp | None = None) -> LocalService[WorkerSettings]:
         """Start another worker, and wait until it is ready; its application may be another version."""
         service = self._worker(app or self._app)
         await _ready(service)
@@ -223,7 +223,7 @@ class LocalFleet:
     def _subscriptions(self) -> LocalService[SubscriptionsSettings]:
         return self._service("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
 
-    def _worker(self, app: App | Hosting) -> LocalService[WorkerSettings]:
+    def _worker(self, app: App | SourceApp) -> LocalService[WorkerSettings]:
         async def serve(process: Process[WorkerSettings], bus: Bus) -> None:
             await worker.serve_over(process, bus, app, self.pool)
 

@@ -27,7 +27,7 @@ from mcpfleet.process.shutdown import BUS, LEASES, Departure
 from mcpfleet.sources.names import is_server_file, is_source
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.hosting.hosting import Hosting, hosting_of
+from mcpfleet.worker.hosting.source_app import SourceApp, source_app_of
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.served import ServedApp
 from mcpfleet.worker.settings import WorkerSettings
@@ -40,7 +40,7 @@ async def serve(process: Process[WorkerSettings]) -> None:
     await serve_app(process, _load(process.settings.target))
 
 
-async def serve_app(process: Process[WorkerSettings], app: App | Hosting, *, tells_silent_tools: bool = True) -> None:
+async def serve_app(process: Process[WorkerSettings], app: App | SourceApp, *, tells_silent_tools: bool = True) -> None:
     """The same, for an application that is loaded, or for sources; the log need not tell of silent tools."""
     pool = process.settings.pool or pool_named(app.name)
     say = partial(say_ready, process.log)
@@ -50,7 +50,7 @@ async def serve_app(process: Process[WorkerSettings], app: App | Hosting, *, tel
 async def serve_over(
     process: Process[WorkerSettings],
     bus: Bus,
-    app: ServedApp | Hosting,
+    app: ServedApp | SourceApp,
     pool: str,
     on_ready: Callable[[], None] = lambda: None,
     *,
@@ -70,7 +70,7 @@ async def serve_over(
         ConfigurationError: the application cannot be served.
         LifespanFailed: one of its lifespans failed; the log has it.
     """
-    served: ServedApp = app.served_by(process) if isinstance(app, Hosting) else app
+    served: ServedApp = app.served_by(process) if isinstance(app, SourceApp) else app
     try:
         served.check_documents()
         lifespans = served.lifespans()
@@ -197,11 +197,11 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
         on_ready()
 
 
-def _load(target: str) -> App | Hosting:
+def _load(target: str) -> App | SourceApp:
     if not target:
         raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py, module:attribute or fleet.toml:NAME")
     if is_source(target) or is_server_file(target):
-        return hosting_of(target, os.environ)
+        return source_app_of(target, os.environ)
     try:
         return load(target)
     except Exception as error:

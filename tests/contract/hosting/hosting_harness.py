@@ -8,7 +8,7 @@ from typing import Any
 
 from mcpfleet.sources.source import Command, Source, Value
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.worker.hosting.hosting import Hosting
+from mcpfleet.worker.hosting.source_app import SourceApp
 
 SERVER = Path(__file__).with_name("server.py")
 SECRET = "s3cret-token"
@@ -21,11 +21,11 @@ def source(era: str = "2025", **members: Any) -> Source:
     return Source.model_validate({"name": "fixture", "way": way, "isolation": "shared", **members})
 
 
-def hosting(*sources: Source) -> Hosting:
+def source_app(*sources: Source) -> SourceApp:
     """Sources as an application; the small server alone, by default."""
-    return Hosting("hosted", sources or (source(),))
+    return SourceApp("hosted", sources or (source(),))
 
 
 def hosted_fleet(*sources: Source, **options: Any) -> LocalFleet:
     """A fleet whose workers host sources."""
-    return LocalFleet(hosting(*sources), **options)
+    return LocalFleet(source_app(*sources), **options)

@@ -12,7 +12,7 @@ import pytest
 from mcpfleet.cli.check_sources import check_sources
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.sources.target import SourceTarget
-from mcpfleet.worker.hosting.hosting import hosting_of
+from mcpfleet.worker.hosting.source_app import source_app_of
 
 SERVER = Path(__file__).with_name("server.py")
 FLEET = """
@@ -99,19 +99,19 @@ url = "https://far.example/mcp"
 
 def test_a_worker_serves_one_source_of_a_file(tmp_path: Path) -> None:
     file = fleet(tmp_path, '[sources.other]\ncommand = "x"\nisolation = "call"\n')
-    assert [each.name for each in hosting_of(f"{file}:other", {}).sources] == ["other"]
-    assert hosting_of(f"{file}:other", {}).name == "other"
+    assert [each.name for each in source_app_of(f"{file}:other", {}).sources] == ["other"]
+    assert source_app_of(f"{file}:other", {}).name == "other"
     with pytest.raises(ConfigurationError, match="has the sources demo, other, and a worker serves one"):
-        hosting_of(file, {})
+        source_app_of(file, {})
     with pytest.raises(ConfigurationError, match="no source 'othr': did you mean 'other'"):
-        hosting_of(f"{file}:othr", {})
+        source_app_of(f"{file}:othr", {})
 
 
 @pytest.mark.parametrize(("setting", "value"), [("task", '"required"'), ("asks", '["sampling"]'), ("era", '"2025"')])
 def test_a_setting_of_a_tool_that_no_worker_does_yet_is_refused(tmp_path: Path, setting: str, value: str) -> None:
     file = fleet(tmp_path, f"[sources.demo.tools.pid]\n{setting} = {value}\n")
     with pytest.raises(ConfigurationError, match=rf"tools\.pid\.{setting}: no worker does this yet"):
-        hosting_of(file, {})
+        source_app_of(file, {})
 
 
 def test_an_object_of_a_python_file_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from mcpfleet.sources.overlay import SourceLists, overlay
 from mcpfleet.sources.source import Command, Source, Value
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.worker.hosting.child import Reaping
-from mcpfleet.worker.hosting.hosted_source import HostedSource
+from mcpfleet.worker.hosting.source_supervisor import SourceSupervisor
 from tests.contract.fleet.listener import listening
 from tests.contract.fleet.vault_app import post
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
@@ -231,12 +231,12 @@ async def test_a_source_that_cannot_start_is_paused_and_named() -> None:
         is_told.set()
 
     reaping = Reaping()
-    held = HostedSource(
+    supervisor = SourceSupervisor(
         source("broken"), reaping, log=structlog.get_logger(),
         tell_health=tell, on_change=lambda: None, on_update=lambda _: None,
     )  # fmt: skip
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(held.run)
+        tasks.start_soon(supervisor.run)
         await is_told.wait()
         tasks.cancel_scope.cancel()
     await reaping.close()

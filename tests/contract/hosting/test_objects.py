@@ -11,7 +11,7 @@ import pytest
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.sources.source import Object, OpenApi, Source, Url
 from mcpfleet.worker.hosting import object_server
-from mcpfleet.worker.hosting.hosting import Hosting
+from mcpfleet.worker.hosting.source_app import SourceApp
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
 
 SERVERS = Path(__file__).with_name("object_servers.py")
@@ -62,4 +62,4 @@ def test_the_one_object_of_the_first_class_needs_no_name() -> None:
 )
 def test_what_is_not_built_is_refused_with_a_sentence(refused: Source, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        Hosting("hosted", (refused,))
+        SourceApp("hosted", (refused,))

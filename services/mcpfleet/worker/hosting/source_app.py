@@ -1,4 +1,4 @@
-"""Sources that workers serve as one application. Settings that no worker supports yet are refused."""
+"""Sources as one application, before a worker serves it. Settings that no worker supports yet are refused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mcpfleet.sources.source import Command, Isolation, Object, Source
 from mcpfleet.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from mcpfleet.worker.hosting.hosted import Hosted
+    from mcpfleet.worker.hosting.served_sources import ServedSources
 
 _BUILT: Final[tuple[Isolation, ...]] = ("shared", "call")
 
 
 @dataclass(frozen=True, slots=True)
-class Hosting:
+class SourceApp:
     """Sources that workers serve as one application."""
 
     name: str
@@ -39,14 +39,15 @@ class Hosting:
         for source in self.sources:
             check_built(source)
 
-    def served_by(self, process: Process[WorkerSettings]) -> Hosted:
+    def served_by(self, process: Process[WorkerSettings]) -> ServedSources:
         """Return the sources as one worker serves them."""
-        from mcpfleet.worker.hosting.hosted import Hosted  # noqa: PLC0415  # the SDK takes 0.6 s, and others need none
+        # The SDK takes 0.6 s, and others need none of it.
+        from mcpfleet.worker.hosting.served_sources import ServedSources  # noqa: PLC0415
 
-        return Hosted(self.name, self.sources, process)
+        return ServedSources(self.name, self.sources, process)
 
 
-def hosting_of(target: str, environment: Mapping[str, str]) -> Hosting:
+def source_app_of(target: str, environment: Mapping[str, str]) -> SourceApp:
     """Read the one source that a worker's target names, such as `fleet.toml:memory`; its pool has its name.
 
     Raises:
@@ -61,7 +62,7 @@ def hosting_of(target: str, environment: Mapping[str, str]) -> Hosting:
         raise ConfigurationError(
             f"{target}: has the sources {names}, and a worker serves one: write {target}:{sources[0].name}"
         )
-    return Hosting(named.name(sources), sources)
+    return SourceApp(named.name(sources), sources)
 
 
 def check_built(source: Source) -> None:

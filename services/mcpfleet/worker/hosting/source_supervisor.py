@@ -1,4 +1,4 @@
-"""One source as a worker holds it: its connections, its newest listing, and its pauses when it ends too often."""
+"""Keeps one source running: its connections, its newest listing, and its pauses when it ends too often."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class _End(NamedTuple):
     was_listed: bool
 
 
-class HostedSource:
-    """Holds the connections to one source, and follows what it offers. All of it is for the handlers' loop."""
+class SourceSupervisor:
+    """Keeps a source connected, and follows what it offers. All of it is for the handlers' loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class HostedSource:
         on_change: Callable[[], None],
         on_update: Callable[[str], None],
     ) -> None:
-        """Hold nothing yet.
+        """Connect nothing yet.
 
         Args:
             source: its configuration.
@@ -105,15 +105,15 @@ class HostedSource:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Hold the source until cancelled: connect, list, follow, and begin again when it has ended."""
+        """Keep the source connected until cancelled: connect, list, follow, and begin again when it has ended."""
         async with anyio.create_task_group() as self._tasks:
-            await self._hold_again()
+            await self._keep_connected()
 
-    async def _hold_again(self) -> None:
+    async def _keep_connected(self) -> None:
         ends: deque[float] = deque(maxlen=_ENDS)
         failures = 0
         while True:
-            why = await self._hold()
+            why = await self._connect_once()
             now = time.monotonic()
             ends.append(now)
             is_often = len(ends) == _ENDS and now - ends[0] < _WINDOW
@@ -123,11 +123,11 @@ class HostedSource:
             if failures:
                 await self._pause(why.text, min(2.0 ** (failures - 1), _LONGEST_PAUSE))
 
-    async def _hold(self) -> _End:
-        """Hold one connection to its end; return why it has ended."""
+    async def _connect_once(self) -> _End:
+        """Make one connection, and follow it to its end; return why it has ended."""
         was_listed = False
         try:
-            async with held(self._connection()) as connection:
+            async with running(self._connection()) as connection:
                 await self._list(connection)
                 was_listed = True
                 self._era = "2026" if connection.facts.is_modern else "2025"
@@ -274,7 +274,7 @@ class HostedSource:
         """Run a connection for one call, whose answer need not wait for the connection's end."""
         is_made = False
         try:
-            async with held(connection):
+            async with running(connection):
                 is_made = True
                 task_status.started(None)
                 await is_done.wait()
@@ -312,8 +312,8 @@ class HostedSource:
 
 
 @asynccontextmanager
-async def held(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
-    """Hold a connection for the length of a block.
+async def running(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
+    """Run a connection for the length of a block.
 
     Raises:
         SourceFailed: it cannot be made.

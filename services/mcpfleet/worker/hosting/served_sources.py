@@ -18,7 +18,7 @@ from mcpfleet.sources.overlay import Overlaid, together
 from mcpfleet.sources.source import Source
 from mcpfleet.worker.hosting.child import Reaping
 from mcpfleet.worker.hosting.handler import HostedHandler
-from mcpfleet.worker.hosting.hosted_source import HostedSource
+from mcpfleet.worker.hosting.source_supervisor import SourceSupervisor
 from mcpfleet.worker.settings import WorkerSettings
 
 _LONGER: Final = 10.0
@@ -29,7 +29,7 @@ _UNLISTED: Final = "0"
 """The version that is announced while no source has told its own."""
 
 
-class Hosted:
+class ServedSources:
     """The sources of one worker, in the place of an App."""
 
     interceptors = observers = sources = permitters = ()
@@ -45,13 +45,13 @@ class Hosted:
         self.watchers = (Watcher(self._watch),)
         self._reaping = Reaping()
         self._process = process
-        self._sources = [self._held(source) for source in sources]
+        self._sources = [self._supervisor(source) for source in sources]
 
-    def _held(self, source: Source) -> HostedSource:
+    def _supervisor(self, source: Source) -> SourceSupervisor:
         def tell(is_there: bool, why: str) -> None:
             self._process.health.set(f"source {source.name}", is_there, why)
 
-        return HostedSource(
+        return SourceSupervisor(
             source,
             self._reaping,
             log=self._process.log,
@@ -125,10 +125,10 @@ class Hosted:
     def lifespans(self) -> Lifespans:
         """Return the one lifespan, which holds the sources: entered once each was listed, or could not be started."""
         within = max(source.source.start_within for source in self._sources) * 2 + _LONGER
-        function = LifespanFunction(self._hold)
+        function = LifespanFunction(self._run)
         return Lifespans([(Scope(), function)], self, enter_within=within, leave_within=_LEAVE_WITHIN)
 
-    async def _hold(self) -> AsyncIterator[None]:
+    async def _run(self) -> AsyncIterator[None]:
         try:
             async with anyio.create_task_group() as tasks:
                 for source in self._sources:
