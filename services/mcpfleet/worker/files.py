@@ -51,7 +51,7 @@ class AppFiles:
         """Return all files, with a source's new reading in place of its former one."""
         return [
             (each, ref)
-            for each in self._app.sources
+            for each in self._app.file_sources
             for ref in (reading if reading is not None and each is source else each.reading).refs
         ]
 
@@ -73,13 +73,13 @@ class AppFiles:
 
     async def content(self, digest: str) -> bytes:
         """Return the bytes that a digest names; raises `FilesChanged`."""
-        return await anyio.to_thread.run_sync(find_content, self._app.sources, digest)
+        return await anyio.to_thread.run_sync(find_content, self._app.file_sources, digest)
 
     async def run(self) -> None:
         """Follow changes of files until cancelled."""
         while True:
             await anyio.sleep(self._settings.files_reread)
-            for source in self._app.sources:
+            for source in self._app.file_sources:
                 await self._look(source)
 
     async def _look(self, source: FileSource) -> None:

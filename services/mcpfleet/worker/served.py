@@ -39,7 +39,7 @@ class ServedApp(Protocol):
         """The functions that are told which URIs clients watch."""
 
     @property
-    def sources(self) -> tuple[FileSource, ...]:
+    def file_sources(self) -> tuple[FileSource, ...]:
         """The sources of its declarations from files."""
 
     @property

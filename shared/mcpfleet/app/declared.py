@@ -72,7 +72,7 @@ class Declarations:
         """Run around every handler here, the outermost first."""
         self.watchers: list[Watcher] = []
         self.observers: list[Callable[[Any], Any]] = []
-        self.sources: list[FileSource] = []
+        self.file_sources: list[FileSource] = []
         """The sources of declarations from files, which are read again when they change."""
         self.hosts = Hosts()
         """The workers that serve them now."""
@@ -152,7 +152,7 @@ class Declarations:
         source.declarations = self
         source.stamped = source.stamp()
         source.load(source.read())
-        self.sources.append(source)
+        self.file_sources.append(source)
 
     def swap(self, former: Sequence[Handler], new: Sequence[Handler]) -> None:
         """Declare handlers in place of former ones, all at once; a name that both have stays taken by them.

@@ -118,9 +118,9 @@ class Router:
         return tuple(watcher for part in self.declared.parts() for watcher in part.watchers)
 
     @property
-    def sources(self) -> tuple[FileSource, ...]:
+    def file_sources(self) -> tuple[FileSource, ...]:
         """The sources of its declarations from files, with the included ones."""
-        return tuple(source for part in self.declared.parts() for source in part.sources)
+        return tuple(source for part in self.declared.parts() for source in part.file_sources)
 
     def tool(
         self,

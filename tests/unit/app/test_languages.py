@@ -43,7 +43,7 @@ def compiled(app: App) -> Mapping[str, Mapping[str, str]]:
     """What edges get, by language."""
     languages = app.manifest().languages
     assert isinstance(languages, Languages)
-    [source] = app.sources
+    [source] = app.file_sources
     return {tag: json.loads(source.content(ref)) for tag, ref in languages.files.items()}
 
 

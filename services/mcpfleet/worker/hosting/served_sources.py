@@ -32,7 +32,7 @@ _UNLISTED: Final = "0"
 class ServedSources:
     """The sources of one worker, in the place of an App."""
 
-    interceptors = observers = sources = permitters = ()
+    interceptors = observers = file_sources = permitters = ()
     clean = None
     """Results are passed on as they are (B2)."""
 
