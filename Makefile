@@ -41,7 +41,7 @@ $(RUN)/python:
 	@echo "1 of 3: a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# What `dev` needs, and no more, so that a first call is a minute away.
+# Only what `dev` needs, so that a first call is a minute away.
 $(VENV)/.run: requirements.lock | $(RUN)/python
 	@echo "2 of 3: the packages that a fleet needs; the first time takes about a minute"
 	@$(RUN)/python $(PIP) install --require-hashes -r requirements.lock
@@ -92,11 +92,11 @@ types: $(VENV)/.test
 unit: $(VENV)/.test
 	$(RUN)/pytest $(CORES) $(RECORD) tests/unit
 
-# What an edge answers, as data over real sockets, and what a fuzzer makes of it.
+# The answers of an edge, as data over real sockets, and a fuzzer's requests.
 vectors: $(VENV)/.test
 	$(RUN)/pytest $(FILES) $(RECORD) tests/vectors tests/fuzz
 
-# Which rules the runs of this tree showed so far. Nothing is judged unless all have run.
+# The rules that the runs of this tree showed so far. Nothing is judged unless all have run.
 rules: $(VENV)/.test
 	$(SHOWN)
 

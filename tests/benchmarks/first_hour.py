@@ -97,7 +97,7 @@ def first_call(program: Program, folder: Path) -> float:
 
 
 def tasks(program: Program, folder: Path) -> dict[str, Callable[[], float]]:
-    """What is measured in each round, but for calls of a server that runs already."""
+    """The measurements of each round, but for calls of a server that runs already."""
     check = ("check", "server.py") if program.title == "mcpfleet" else ("inspect", "server.py")
     return {
         "`--version`": lambda: run(program.command("--version"), folder),

@@ -33,7 +33,7 @@ _AT_ONCE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the streams of each language heard, by what came after their acknowledgments."""
+    """The number of streams of each language that heard the same after their acknowledgments."""
 
     heard: dict[str, dict[tuple[str, ...], int]]
 
@@ -79,7 +79,7 @@ async def change(streams: int, root: Path) -> Found:
 
 
 def expected(streams: int) -> Found:
-    """What must be found."""
+    """The counts that must be found."""
     heard: dict[str, dict[tuple[str, ...], int]] = {language: {(): streams // 4} for language in LANGUAGES}
     return Found({**heard, "de": {(changed("tools"),): streams // 4}})
 

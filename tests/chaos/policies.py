@@ -42,7 +42,7 @@ _WITHIN: Final = 1_800.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the streams."""
+    """The ends of the streams."""
 
     streams: int
     told: int

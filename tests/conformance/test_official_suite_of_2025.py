@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 WITHIN = 100.0
 """Seconds that both runs together may take."""
 REQUIRED: Final = 30
-"""How many scenarios the suite requires of 2025-11-25: the set is frozen. Of 2025-06-18 it requires none."""
+"""How many scenarios the suite requires of 2025-11-25: the set is frozen. It requires none of 2025-06-18."""
 UNSCORED: Final = ("server-session-lifecycle", "json-schema-2020-12")
 """Scenarios that the suite runs besides; they must pass as well."""
 OF_A_SESSION: Final = (

@@ -30,7 +30,7 @@ TYPESCRIPT = ROOT / "tests" / "conformance" / "typescript"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What an index would have."""
+    """The wheel that an index would have of us."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*pip, "--wheel-dir", folder, ROOT], check=True, timeout=WITHIN)

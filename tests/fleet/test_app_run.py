@@ -80,7 +80,7 @@ async def test_a_package_that_was_started_serves_http_until_it_is_told_to_end(tm
 
 @pytest.mark.rule("B32")
 async def test_a_file_that_was_started_serves_its_two_pipes(tmp_path: Path) -> None:
-    """What the module printed before is in the log."""
+    """The log has what the module printed before."""
     (tmp_path / "shop.py").write_text(GUARDED.format(arguments='transport="stdio"'))
     async with piped(str(tmp_path / "shop.py")) as process:
         process.ask(1, "tools/call", name="double", arguments={"number": 4})

@@ -56,7 +56,7 @@ def commands(step: str) -> list[tuple[str, str]]:
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    """What the page shows, as a pattern: `…` stands for anything."""
+    """The output that the page shows, as a pattern: `…` stands for anything."""
     return re.compile(re.escape(shown).replace("…", ".*"), re.DOTALL)
 
 

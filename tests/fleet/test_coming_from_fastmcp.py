@@ -49,7 +49,7 @@ Operation = tuple[str, str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Row:
-    """What a client does with both servers of a row, and what it gets from both."""
+    """A client's calls of both servers of a row, and the results of both."""
 
     operations: list[Operation]
     outcomes: list[Any]
@@ -58,7 +58,7 @@ class Row:
 
 
 def said(text: str, *, failed: bool = False, reports: list[Any] | None = None) -> dict[str, Any]:
-    """What a call of a tool gives."""
+    """The result of a tool's call."""
     return {"text": [text], "failed": failed, "reports": reports or []}
 
 

@@ -218,7 +218,7 @@ def path(spans: Iterable[Span], span: Span) -> list[str]:
 
 
 async def test_a_worker_that_comes_begins_the_trace_of_the_list_that_it_changes() -> None:
-    """Nobody called: the announcement is the root. What it says again changes nothing, and is not recorded."""
+    """Nobody called: the announcement is the root. A repeated announcement changes nothing, and is not recorded."""
     again = {"MCPFLEET_ANNOUNCE_INTERVAL": "0.2"}
     async with collector() as receiver, fleet_of(receiver, TRACED, **again) as fleet:
         spans = await receiver.wait_for(lambda spans: any(span.name == "sweep" for span in spans))

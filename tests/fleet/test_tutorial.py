@@ -51,7 +51,7 @@ def environment(step: str, folder: Path) -> Mapping[str, str]:
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    """What the page shows, as a pattern: `…` stands for anything, `ID` for a task's id."""
+    """The output that the page shows, as a pattern: `…` stands for anything, `ID` for a task's id."""
     quoted = re.escape(shown.strip()).replace("…", ".*").replace("ID", r"(?P<id>\S+)")
     return re.compile(quoted, re.DOTALL)
 

@@ -1,7 +1,7 @@
 """Builds an image's folders without a container engine: a Dockerfile's steps, each run as the command that it is.
 
-Every stage is a folder, and an absolute path of the image is one below it. What would need a container (a user, a root
-file system of its own) is read, and not done.
+Every stage is a folder, and an absolute path of the image is one below it. A step that needs a container (a user, a
+root file system of its own) is read, and not done.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ PARTIAL: Final = 0
 
 @dataclass(frozen=True)
 class Taken:
-    """What the records of the present tree showed, and why others were not taken."""
+    """The rules that the records of the present tree showed, and why other records were not taken."""
 
     shown: frozenset[str]
     refused: tuple[str, ...]

@@ -13,7 +13,7 @@ from tests.kit.tree import ROOT
 
 HERE: Final = Path(__file__).parent
 _REPLAY: Final = "tests/vectors/test_replay.py::test_over_http_1["
-"""What replays a vector: its parameter is the vector's file and name."""
+"""The test that replays a vector: its parameter is the vector's file and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Mutant:
 
     rule: str
     breaks: str
-    """What the change breaks, in a few words."""
+    """The behaviour that the change breaks, in a few words."""
     file: str
     old: str
     """Text that the file has once."""

@@ -35,7 +35,7 @@ _OPTIONS: Final = ("-q", "-x", "-p", "no:cacheprovider", "--tb=short", "--assert
 """Plain assertions fail as others do, and pytest then does not mind what is imported already."""
 _PASSED: Final = 0
 _FAILED: Final = 1
-"""What pytest exits with if tests ran and some failed."""
+"""The exit code of pytest if tests ran and some failed."""
 _TEST_FAILED: Final = re.compile(r"^[1-9][0-9]* failed(?!.*\berror)")
 """The last line of pytest where a test failed, and its fixtures did not."""
 _FORKS: Final = get_context("forkserver")
@@ -50,7 +50,7 @@ _FORKS.set_forkserver_preload(
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The outcome of a mutant's run."""
 
     FOUND = "found"
     SURVIVED = "survived"

@@ -20,9 +20,9 @@ from mcpfleet.cli.typed_arguments import TypedArgument, WrongArguments, near, pa
 from mcpfleet.process.errors import ConfigurationError
 
 ACTIONS: Final = ("accept", "decline", "cancel")
-"""What a caller may do with a question."""
+"""The actions that a caller may take on a question."""
 _REFUSALS: Final = {"/decline": "decline", "/cancel": "cancel"}
-"""What a person types instead of a field's value, to refuse the whole question."""
+"""A person types one of these instead of a field's value, to refuse the whole question."""
 _LONGEST_LINE: Final = 64 * 1024
 """Bytes that are read of one line."""
 Answer: TypeAlias = dict[str, Any]
@@ -57,7 +57,7 @@ class GivenAnswers:
         self._used: set[str] = set()
 
     def of_field(self, question: str, field: str) -> list[str] | None:
-        """What was given for a field; None if nothing was."""
+        """Return the texts that were given for a field; None if none were."""
         for name in (f"{question}.{field}", field):
             if name in self._texts:
                 self._used.add(name)
@@ -267,7 +267,7 @@ async def _ask_field(terminal: Terminal, field: TypedArgument) -> Any:
 
 
 def _typed(field: TypedArgument, said: str) -> list[str]:
-    """What was typed for a field: choices may be typed by number, and the items of a list with commas."""
+    """Return the texts typed for a field: choices may be typed by number, and the items of a list with commas."""
     texts = [said]
     if "array" in field.kinds and not said.startswith(("[", "@")):
         texts = [part.strip() for part in said.split(",")]

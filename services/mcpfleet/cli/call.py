@@ -43,7 +43,7 @@ _LONGEST_MESSAGE: Final = 200
 _MOST_SHOWN: Final = 1e15
 """A number of a report is below it, or is not shown."""
 _ANSWERED_LATER: Final = "no answer"
-"""What a server hears where a question could not be answered; the person reads the reason."""
+"""The text for a server whose question could not be answered; the person reads the reason."""
 
 
 @dataclass(frozen=True)

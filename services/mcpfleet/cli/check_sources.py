@@ -31,11 +31,11 @@ _GRACE: Final = 5.0
 
 @dataclass
 class Checked:
-    """What came of a source."""
+    """The outcome of a source's check."""
 
     source: Source
     laid: Overlaid | None = None
-    """What it offers; None if it was not listed."""
+    """Its offers; None if it was not listed."""
     server: str = ""
     """Its own name and version."""
     why: str = ""

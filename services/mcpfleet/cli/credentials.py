@@ -1,4 +1,4 @@
-"""What a command sends beside its messages: a token and headers, each given as it is or as a file that is read anew."""
+"""The token and headers that a command sends beside its messages, given as they are or as files that are read anew."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _OF_OTHERS: Final = (
     "mcpfleet.subscriptions.__main__",
     "mcpfleet.tasks.__main__",
 )
-"""What edges and services import, and workers do not."""
+"""The modules that edges and services import, and workers do not."""
 _LAST_PORT: Final = 65_535
 LOCALHOST: Final = "127.0.0.1"
 _CONSOLE_BESIDE: Final = 1_000

@@ -1,4 +1,4 @@
-"""What `mcpfleet dev` says in the terminal: how to use the fleet once it is ready, and what becomes of it."""
+"""The lines of `mcpfleet dev` in the terminal: how to use the fleet once it is ready, and what becomes of it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class EndpointClient:
 
 
 def _advice(error: MCPError) -> str:
-    """What to do about an error that this command itself causes, or cannot pass on; empty for any other."""
+    """Return the remedy for an error that this command causes or cannot pass on; empty for any other."""
     data = error.error.data if isinstance(error.error.data, dict) else {}
     if error.error.code == _PAGES_FIRST:
         pages = ", ".join(str(each.get("url")) for each in data.get("elicitations", ()) if isinstance(each, dict))

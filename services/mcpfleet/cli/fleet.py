@@ -248,8 +248,7 @@ class FleetProcesses:
         return self._worker(number, self.plan.target)
 
     def report_of(self, worker: Child) -> ImportReport | None:
-        """What a worker has found when it imported the application; None before that, and where the plan has no
-        reports."""
+        """Return what a worker found when it imported the application; None before, or if the plan has no reports."""
         try:
             return ImportReport.model_validate_json(self._reports[worker].read_bytes())
         except (LookupError, OSError, ValueError):

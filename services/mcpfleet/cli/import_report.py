@@ -1,4 +1,4 @@
-"""What the import of an application found: its declarations and warnings, or its mistake. One process tells another."""
+"""The result of an application's import: declarations and warnings, or a mistake. One process tells another."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Finding(_Value):
 
 
 class ImportReport(_Value):
-    """What an application declares, or why it cannot be imported."""
+    """An application's declarations, or why it cannot be imported."""
 
     target: str
     name: str = ""

@@ -25,7 +25,7 @@ _KINDS_OF_TYPES: Final[Mapping[type, str]] = {
     str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null", list: "array",
 }  # fmt: skip
 _WORDS: Final = {"true": True, "yes": True, "y": True, "false": False, "no": False, "n": False}
-"""What a person may type for a boolean, case aside."""
+"""The words that a person may type for a boolean, case aside."""
 _SHORT_NAMES: Final = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "yes or no", "array": "list",
     "object": "JSON object",
@@ -81,7 +81,7 @@ class TypedArgument:
 
     @property
     def words(self) -> str:
-        """What its value is, in words for a person."""
+        """Its value's kind, in words for a person."""
         if self.choices:
             return "some of these" if "array" in self.kinds else "one of these"
         forms = _forms(self.schema, self.root)

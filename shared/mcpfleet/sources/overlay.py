@@ -1,4 +1,4 @@
-"""What clients see of a source: its declarations, and what the configuration changes of them. Pure functions."""
+"""Lays a configuration over the declarations of a source: clients see the outcome. Pure functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTHING: Final = ToolSettings()
 
 @dataclass(frozen=True)
 class SourceLists:
-    """What a source declares, as its lists have it: each declaration with every member, unknown ones too."""
+    """The declarations of a source, as its lists have them: each with every member, unknown ones too."""
 
     tools: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Mapping[str, Any], ...] = ()

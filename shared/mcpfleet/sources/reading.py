@@ -39,7 +39,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a target describes.
+    """The sources and endpoints that a target describes.
 
     Attributes:
         sources: in the file's order.

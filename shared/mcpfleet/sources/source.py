@@ -19,7 +19,7 @@ from mcpfleet.contracts.manifest import (
 )
 
 Isolation: TypeAlias = Literal["shared", "caller", "session", "call"]
-"""Who shares a connection to the source: everybody, one caller, one client session, or one call."""
+"""The callers that share a connection to the source: all, one caller, one client session, or one call."""
 Era: TypeAlias = Literal["auto", "2025", "2026"]
 """The revisions that are spoken with the source; `auto` asks it."""
 
@@ -104,7 +104,7 @@ Way: TypeAlias = Annotated[Command | Url | Object | OpenApi, Field(discriminator
 
 
 class ToolSettings(_Model):
-    """What the configuration changes of one tool, by the name that its source gave it. None changes nothing."""
+    """The changes of one tool, by the name that its source gave it. None changes nothing."""
 
     name: str | None = None
     """Its name for clients; the source's prefix is not put before it."""

@@ -1,4 +1,4 @@
-"""What a command is told to serve that is no App: files of sources, URLs, OpenAPI documents, or a command itself."""
+"""The targets of commands that are no App: files of sources, URLs, OpenAPI documents, or a command itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcpfleet.sources.source import Command, Isolation, Object, OpenApi, Source,
 
 
 class SourceTarget(BaseModel):
-    """What to serve, as a command line says it; processes hand it on as it is, and each reads the files itself."""
+    """The sources that a command line names; processes hand it on as it is, and each reads the files itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,7 +35,7 @@ class SourceTarget(BaseModel):
 
     @property
     def text(self) -> str:
-        """What was typed, for people."""
+        """The words that were typed, for people."""
         return " ".join([*self.targets, *(["--", *self.command] if self.command else [])])
 
     @property

@@ -1,4 +1,4 @@
-"""What `@app.resources()` functions return is known to the application alone: it says when that changes."""
+"""Only the application knows what `@app.resources()` functions return: it says when that changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers hear in a whole fleet: the operator's in every process, the application's in its workers."""
+"""Observers in a whole fleet: the operator's in every process, the application's in its workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.observing import Told
 from tests.kit.waiting import until
 
 OPERATOR = Told()
-"""What MCPFLEET_OBSERVER of these tests is told."""
+"""The events that MCPFLEET_OBSERVER of these tests is told."""
 
 
 def shop() -> tuple[App, Told]:

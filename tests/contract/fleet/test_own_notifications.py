@@ -99,7 +99,7 @@ async def test_a_pool_cannot_tell_of_another_pools_notification() -> None:
 
 
 class Keepers:
-    """Who may hear of which keys, and the questions."""
+    """The callers that may hear of each key, and the questions."""
 
     def __init__(self) -> None:
         self.may = {("ann", "lamp"), ("bob", "chair")}

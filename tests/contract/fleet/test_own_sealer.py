@@ -17,7 +17,7 @@ from tests.unit.edge.protocol.test_own_sealer import Fine
 HERE: Final = "tests.contract.fleet.test_own_sealer"
 ENVIRONMENT: Final = {"MCPFLEET_SEALER": f"{HERE}:Switched", "MCPFLEET_PAGE_SIZE": "1"}
 failure: list[Exception] = []
-"""What each sealing raises from now on."""
+"""Each sealing raises this from now on."""
 
 
 class Hangs(Exception):

@@ -34,7 +34,7 @@ def _fresh() -> Iterator[None]:
 
 
 async def names(http: httpx2.AsyncClient, token: str, method: str = "tools/list", member: str = "tools") -> list[str]:
-    """What a list has."""
+    """The entries of a list."""
     response = await post(http, token, method, {})
     return [each["name"] for each in response.json()["result"][member]]
 

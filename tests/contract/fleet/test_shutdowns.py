@@ -1,4 +1,4 @@
-"""What a process says of its end, for each role and phase: what remained, and how streams ended."""
+"""The account of a process's end, for each role and phase: what remained, and how streams ended."""
 
 from __future__ import annotations
 

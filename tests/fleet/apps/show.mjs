@@ -31,7 +31,7 @@ const [one, other, plain] = [await client(url, apps), await client(another, apps
 const former = [await client(url, apps, {}), await client(another, {}, {})];
 const seen = { violations: [], errors: [], stray: [] };
 
-// What the client shows with Apps, and without.
+// The client's view with Apps, and without.
 const tools = (await one.listTools()).tools;
 seen.tools = named(tools);
 seen.toolsWithoutApps = named((await plain.listTools()).tools);

@@ -28,7 +28,7 @@ from mcpfleet.app.dependency import CLOSE_WITHIN
 
 Call = Callable[..., Awaitable[Outcome]]
 events: list[str] = []
-"""What the dependencies below did, in the order of it."""
+"""The steps of the dependencies below, in their order."""
 
 
 @pytest.fixture(autouse=True)

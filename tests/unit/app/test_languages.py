@@ -40,7 +40,7 @@ def mistake(root: Path, **options: object) -> str:
 
 
 def compiled(app: App) -> Mapping[str, Mapping[str, str]]:
-    """What edges get, by language."""
+    """The texts that edges get, by language."""
     languages = app.manifest().languages
     assert isinstance(languages, Languages)
     [source] = app.file_sources

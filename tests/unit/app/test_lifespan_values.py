@@ -1,4 +1,4 @@
-"""What a lifespan yields: handlers take it by annotation, and a test gives it without a fleet."""
+"""Values of lifespans: handlers take them by annotation, and a test gives them without a fleet."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

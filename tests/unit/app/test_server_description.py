@@ -1,4 +1,4 @@
-"""What an App says of its server, and how it is told of a mistake there."""
+"""An App's description of its server, and the sentence of a mistake there."""
 
 from __future__ import annotations
 

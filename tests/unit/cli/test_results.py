@@ -1,4 +1,4 @@
-"""What people and pipes see of a server's answer."""
+"""A server's answer, as people and pipes see it."""
 
 from __future__ import annotations
 

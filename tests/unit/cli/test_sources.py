@@ -21,7 +21,7 @@ ENTRY = {"command": "npx", "args": ["-y", "server", "--token", "${TOKEN}"]}
 
 
 def chosen(*words: str) -> str:
-    """What a command with these words would serve."""
+    """The target that a command with these words would serve."""
     found: list[str] = []
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -20,7 +20,7 @@ SEARCH = ToolKey("tools/call", "search")
 
 
 def seen(view: View, *nodes: Node) -> Any:
-    """What a view shows of processes that have said what they say once."""
+    """A view of processes that have each published once."""
     history = History()
     for each in nodes:
         history.hear(each.sender, each.stats, None, each.heard)

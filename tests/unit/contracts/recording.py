@@ -1,6 +1,6 @@
 """Recordings of messages: what a release wrote, byte for byte, and beside it what that means.
 
-A file holds one kind's, the oldest first: lines `release`, `wrote` and `means`. What is recorded stays as it is: old
+A file holds one kind's, the oldest first: lines `release`, `wrote` and `means`. Recorded lines stay as they are: old
 and new processes run side by side, and what a store or a client keeps is read by every later release.
 """
 

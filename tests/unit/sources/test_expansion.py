@@ -1,4 +1,4 @@
-"""What `${…}` stands for in a configuration, and that no source can be given a setting of ours."""
+"""`${…}` in a configuration stands for a text, and no source can be given a setting of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients see of a source: every member that it declares, and the changes of the configuration."""
+"""Clients see every member that a source declares, and the changes of the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What views show of MCP Apps: to clients that show documents, to others, and to those of 2025 (X8, X10, X12, X14)."""
+"""Views of MCP Apps: for clients that show documents, for others, and for those of 2025 (X8, X10, X12, X14)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class RemoteSession:
-    """What a client has agreed with the server."""
+    """The agreement of a client with the server."""
 
     def __init__(self, endpoint: RemoteEndpoint, write: Write, begun: RawMessage) -> None:
         """Describe a session that is being begun.

@@ -1,4 +1,4 @@
-"""What a connection to a source stands on: its link, those who hear it, and the facts of its handshake."""
+"""The parts of a connection to a source: its link, its listener, and the facts of its handshake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SourceFailed(Exception):
 
 
 class SourceLink(Protocol):
-    """What carries the messages of one connection."""
+    """Carries the messages of one connection."""
 
     @property
     def dispatcher(self) -> Dispatcher[TransportContext]:
@@ -65,7 +65,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a source says of itself in its handshake."""
+    """A source's description of itself in its handshake."""
 
     revision: str
     server: dict[str, Any] = field(default_factory=dict)

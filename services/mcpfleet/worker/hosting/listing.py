@@ -1,4 +1,4 @@
-"""What a source declares, walked page by page: a list that breaks off is no list (B23)."""
+"""Walks the lists of a source page by page: a list that breaks off is no list (B23)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST: Final = 2 * MOST_DEFINITIONS
 
 @dataclass(frozen=True, slots=True)
 class SourceListing:
-    """What a source says of itself, and what it offers."""
+    """A source's description of itself, and its offers."""
 
     facts: Facts
     overlaid: Overlaid

@@ -2,7 +2,7 @@
 
 The file is run by itself, perhaps in an environment that has neither mcpfleet nor our release of the SDK. So it imports
 nothing but the standard library, and takes the object as each SDK has it: FastMCP 2 to 4, `FastMCP` and `Server` of the
-SDK 1, `MCPServer` and `Server` of the SDK 2. What the object prints goes to standard error: standard output is the
+SDK 1, `MCPServer` and `Server` of the SDK 2. The object's prints go to standard error: standard output is the
 protocol's.
 """
 

@@ -26,14 +26,14 @@ class Server:
         self.sessions: list[str] = []
         self.live: set[str] = set()
         self.posted: list[tuple[str, str | None]] = []
-        """What was posted: the method or the kind, and the session."""
+        """The posts: each one's method or kind, and its session."""
         self.bodies: list[Any] = []
         self.ended: list[str | None] = []
         self.get = anyio.Event()
         self.opened: list[str | None] = []
         """The sessions of the GET streams."""
         self.said: list[Any] = []
-        """What the next GET stream says."""
+        """The messages of the next GET stream."""
         self.capabilities: Any = CAPABILITIES
 
     async def __call__(self, asked: Asked) -> None:

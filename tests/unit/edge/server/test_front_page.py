@@ -64,7 +64,7 @@ async def test_another_client_gets_the_404_of_any_path(accept: str | None) -> No
 
 @pytest.mark.parametrize("path", ["/one", "/one/"])
 async def test_a_browser_at_an_endpoint_reads_of_that_one_alone(path: str) -> None:
-    """People paste the URL that `ready` shows. Whoever may not read `/` learns of no other endpoint."""
+    """People paste the URL that `ready` shows. A caller that may not read `/` learns of no other endpoint."""
     served = edge(endpoints={"one": Endpoint(path="/one", title="One"), "two": Endpoint(path="/two")})
     answer = await served.answer(Post(path=path, method="GET", raw=b"", headers={"accept": BROWSER}))
     assert answer.status == 200

@@ -1,4 +1,4 @@
-"""What the operator's policy says of a stream, as an edge takes it: no answer counts that is older than a change."""
+"""The operator's policy on a stream, as an edge takes it: no answer counts that is older than a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What depends on a right that has ended leaves no socket, wherever it waits (X53)."""
+"""Nothing that depends on an ended right leaves a socket, wherever it waits (X53)."""
 
 from __future__ import annotations
 
