@@ -71,15 +71,11 @@ class Audit:
         """
         if not self._is_on:
             return
-        if not self._lines:
-            asyncio.get_running_loop().call_later(_EVERY, self.write)
-        self._lines.append(
+        self._add(
             self._as_json(exchange, outcome, seconds)
             if self._text is None
             else self._as_text(self._text, exchange, outcome, seconds, why)
         )
-        if len(self._lines) >= _MOST:
-            self.write()
 
     def note_stranger(self, why: str) -> None:
         """Note a request without a caller, for people alone: its metric counts for programs.
@@ -87,16 +83,13 @@ class Audit:
         Args:
             why: the reason, which the client was not told.
         """
-        if not self._is_on or self._text is None:
-            return
-        event = {
-            **self._of_process,
-            "time": time.strftime("%H:%M:%S"),
-            "event": f"401: {why or 'the token is refused'}",
-        }
+        if self._is_on and self._text is not None:
+            self._add(self._text(None, "", self._event(f"401: {why or 'the token is refused'}")))
+
+    def _add(self, line: str) -> None:
         if not self._lines:
             asyncio.get_running_loop().call_later(_EVERY, self.write)
-        self._lines.append(self._text(None, "", event))
+        self._lines.append(line)
         if len(self._lines) >= _MOST:
             self.write()
 
@@ -113,14 +106,13 @@ class Audit:
         """Compose a line for people: the trace is named where something went wrong."""
         caller, is_ok = exchange.caller, outcome == "ok"
         what = " ".join(filter(None, (exchange.message.method, _target(exchange))))
-        event = {
-            **self._of_process,
-            "time": time.strftime("%H:%M:%S"),
-            "event": f"{what}: {outcome} in {seconds * 1000:.0f} ms" + (f": {why}" if why else ""),
-        }
+        event = self._event(f"{what}: {outcome} in {seconds * 1000:.0f} ms" + (f": {why}" if why else ""))
         event |= {} if caller.subject is None else {"subject": caller.subject}
         event |= {} if is_ok else {"trace_id": exchange.trace.trace_id}
         return lines(None, "", event)
+
+    def _event(self, text: str) -> dict[str, str]:
+        return {**self._of_process, "time": time.strftime("%H:%M:%S"), "event": text}
 
     def _compose(
         self, method: str, target: str | None, subject: str | None, client: str | None, tenant: str | None
