@@ -41,8 +41,6 @@ class Rejection(Exception):
         reason: why, for the operator's log; the client never learns it.
     """
 
-    reason = ""
-
     def __init__(
         self,
         status: int,
@@ -50,6 +48,8 @@ class Rejection(Exception):
         message: str = "",
         data: Any = None,
         headers: Mapping[str, str] = NO_HEADERS,
+        *,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -57,6 +57,7 @@ class Rejection(Exception):
         self.message = message
         self.data = data
         self.headers = headers
+        self.reason = reason
 
 
 # The head alone shows these faults. They are refused before an id is read, and have none (T33).
@@ -211,9 +212,10 @@ RATE_LIMITED: Final = -31999
 """The code for a request over its caller's limit (D4)."""
 
 
-def unauthorized(challenge: str = "Bearer") -> Rejection:
+def unauthorized(challenge: str = "Bearer", reason: str = "") -> Rejection:
     """The credential is missing or bad (401); the challenge tells how to get one."""
-    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": challenge})
+    headers = {"WWW-Authenticate": challenge}
+    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers=headers, reason=reason)
 
 
 def malformed_authorization(challenge: str) -> Rejection:

@@ -80,11 +80,11 @@ class Challenges:
 
     def missing(self, endpoint: str) -> Rejection:
         """Reject a request without a credential (401). The challenge names no error (RFC 6750, 3.1)."""
-        return _because(unauthorized(self._challenge(endpoint)), "no token was sent")
+        return unauthorized(self._challenge(endpoint), "no token was sent")
 
     def refused(self, endpoint: str, reason: str = "") -> Rejection:
         """Reject a credential that is malformed or denied (401); the reason is for the operator's log."""
-        return _because(unauthorized(self._challenge(endpoint, error="invalid_token")), reason)
+        return unauthorized(self._challenge(endpoint, error="invalid_token"), reason)
 
     def malformed(self, endpoint: str) -> Rejection:
         """Reject a token in a wrong place (400; M61, M63)."""
@@ -103,11 +103,6 @@ class Challenges:
             "scope": " ".join(scopes),
         }
         return ("Bearer " + ", ".join(f'{name}="{value}"' for name, value in parts.items() if value)).strip()
-
-
-def _because(rejection: Rejection, reason: str) -> Rejection:
-    rejection.reason = reason
-    return rejection
 
 
 class Metadata:
