@@ -48,7 +48,6 @@ _LEARNED_AT_ONCE: Final = 16
 """Groups about which the policy is asked at once in the background."""
 _LEARNED_AGAIN: Final = 1.0
 """Seconds before these are asked about again where there was no answer."""
-_ANYBODY: Final = Audience.WITHOUT_APPS
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the least recently used one goes first (X37)."""
 
@@ -191,7 +190,7 @@ class Snapshots:
             if visible is None:
                 self._want(name, principal.group)
                 return None
-        audience = self._audience(name, revision, has_apps=has_apps) if endpoint.policy.has_apps else _ANYBODY
+        audience = self._audience(name, revision, has_apps=has_apps)
         language = endpoint.languages.choose(preference) if endpoint.languages is not None else None
         rights = endpoint.policy.rights(principal, revision, visible, audience, language)
         view = endpoint.views.get(rights)
@@ -205,11 +204,6 @@ class Snapshots:
         if revision in LEGACY and name in self._settings.endpoints and not self._settings.endpoints[name].apps_2025:
             return Audience.WITHOUT_UI
         return Audience.WITH_APPS if has_apps else Audience.WITHOUT_APPS
-
-    def has_apps(self, name: str) -> bool:
-        """Return whether anything of an endpoint depends on its clients' showing documents."""
-        policy = self._endpoints[name].policy
-        return policy is not None and policy.has_apps
 
     async def prepare(self, name: str, principal: Principal) -> None:
         """Learn what the operator's policy shows a caller's group; afterwards `view` knows it (X48).

@@ -70,10 +70,12 @@ class Callers(NamedTuple):
 
     def find_view(self, exchange: Exchange) -> View | None:
         """Return the view of an admitted caller by what its request says of its client; None before a snapshot."""
-        endpoint, snapshots = exchange.endpoint, self.snapshots
-        has_apps = snapshots.has_apps(endpoint) and exchange.has_apps
-        return snapshots.view(
-            endpoint, exchange.caller, exchange.revision.name, has_apps=has_apps, preference=exchange.preference
+        return self.snapshots.view(
+            exchange.endpoint,
+            exchange.caller,
+            exchange.revision.name,
+            has_apps=exchange.has_apps,
+            preference=exchange.preference,
         )
 
 
