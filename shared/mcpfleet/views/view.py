@@ -77,8 +77,6 @@ class View:
     """The endpoint has durable tasks, even if no tool makes any now: a tool that is gone hides none (K12)."""
     has_revisions: bool = False
     """Some definition of the snapshot exists for requests of some revisions only (X61)."""
-    audience: Audience = Audience.WITHOUT_APPS
-    """The kind of client that it is for; others may have equal views."""
     by_audience: frozenset[Kind] = frozenset()
     """The kinds whose lists other kinds of clients see otherwise, so that no shared cache may keep them (X14)."""
     languages: OfferedLanguages | None = None
@@ -214,11 +212,8 @@ class View:
         entries = self.entries(kind)
         if not begin and not 0 < size < len(entries):
             if kind not in self._items:
-                source = self.source
-                is_shared = source is not None and entries is source.entries(kind)
-                self._items[kind] = (
-                    source.page(kind, 0, 0).items if source is not None and is_shared else _joined(entries)
-                )
+                is_shared = self.source is not None and entries is self.source.entries(kind)
+                self._items[kind] = self.source.page(kind, 0, 0).items if is_shared else _joined(entries)
             return ListPage(self._items[kind], None)
         end = begin + size if size else len(entries)
         return ListPage(_joined(entries[begin:end]), end if end < len(entries) else None)
@@ -304,7 +299,6 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         is_private,
         tasks,
         policy.has_revisions,
-        rights.audience,
         by_audience,
     )
 
