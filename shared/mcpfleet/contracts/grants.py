@@ -18,6 +18,8 @@ from mcpfleet.contracts.principal import Principal
 
 Uri = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 
+_TIMEOUT: Final = 6.0
+"""Seconds for an answer: those of the operator's policy, and of the way there."""
 MOST_HOLDERS: Final = 256
 """Holders in one question."""
 
@@ -95,10 +97,9 @@ RENEW = Rpc("authorization.renew", RenewGrants, GrantsRenewed, asked_by="subscri
 class GrantsClient:
     """Asks authorization for subscriptions; the method raises `BusError`."""
 
-    def __init__(self, bus: Bus, *, timeout: float = 6.0) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._timeout = timeout
 
     async def renew(self, question: RenewGrants) -> GrantsRenewed:
         """Return the answer about each holder."""
-        return await ask(self._bus, RENEW, question, timeout=self._timeout)
+        return await ask(self._bus, RENEW, question, timeout=_TIMEOUT)
