@@ -42,7 +42,7 @@ LONGEST_GROUP: Final = 256
 _DAY: Final = 86_400.0
 METHODS: Final = ("group", "visible", "listen", "stream")
 FAMILIES: Final = frozenset({"tools", "prompts", "resources", "updates"})
-"""What a GET stream of 2025 may hear: changed lists, and updates of the URIs that its session subscribes to."""
+"""The families of a GET stream of 2025: changed lists, and updates of the URIs that its session subscribes to."""
 
 Caller: TypeAlias = Principal
 """The caller: subject, client, tenant and scopes, and the group once it is known."""

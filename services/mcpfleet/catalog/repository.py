@@ -66,7 +66,7 @@ class CatalogRepository:
         """Count a worker in with its manifest, unless the manifest's text or some of its files are missing.
 
         Returns:
-            What is missing; nothing where the worker counts.
+            The missing parts; none where the worker counts.
 
         Raises:
             Failed: `contract` where the announcement breaks a rule, `refused` where the pool has too many of a kind.

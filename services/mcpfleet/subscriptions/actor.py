@@ -128,7 +128,7 @@ class SessionsActor:
         return SessionRead(session=found)
 
     async def change(self, question: ChangeSession, context: RpcContext) -> SessionRead:  # noqa: ARG002
-        """Change a session, and return it. What it subscribes to is heard from now on, if no stream hears it."""
+        """Change a session, and return it. Its URIs are heard from now on, if no stream hears them."""
         if question.subscribe is not None:
             try:
                 await self._hints.begin()

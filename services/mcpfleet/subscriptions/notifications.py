@@ -1,4 +1,4 @@
-"""What is told of sessions after the commit: hints to edges, of which any may be lost, and events to observers."""
+"""Tells of sessions after the commit: edges by hints, of which any may be lost, and observers by events."""
 
 from __future__ import annotations
 

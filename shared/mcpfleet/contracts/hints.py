@@ -42,7 +42,7 @@ class OwnChange(NamedTuple):
 
 
 Change: TypeAlias = str | OwnChange
-"""What has changed: the resource of a URI, an application's lists (`LISTS`), or a key of an own notification."""
+"""The change: the resource of a URI, an application's lists (`LISTS`), or a key of an own notification."""
 
 
 class BadUri(ValueError):

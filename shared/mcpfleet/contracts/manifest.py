@@ -93,7 +93,7 @@ MOST_SKILL_FILES: Final = 512
 
 
 class Skill(Message):
-    """What makes a resource a skill: its SKILL.md is the definition's `file` (X21)."""
+    """The skill that a resource is: its SKILL.md is the definition's `file` (X21)."""
 
     frontmatter: dict[str, Any]
     """All fields of SKILL.md's frontmatter."""
@@ -246,7 +246,7 @@ LARGEST_MESSAGES: Final = 1024 * 1024
 LanguageTag = Annotated[str, StringConstraints(pattern=TAG_PATTERN, max_length=LONGEST_TAG)]
 """The name of a language (BCP 47)."""
 Translatable = Literal["descriptions", "instructions"]
-"""What is translated only where an application says so, since models choose by it (X33)."""
+"""The texts that are translated only where an application says so, since models choose by them (X33)."""
 
 
 class Languages(Message):
@@ -257,7 +257,7 @@ class Languages(Message):
     files: dict[LanguageTag, FileRef] = Field(max_length=MOST_LANGUAGES)
     """For each language, a JSON object from a text's context and source, joined by U+0004, to the translation."""
     translate: tuple[Translatable, ...] = ()
-    """What is translated besides titles."""
+    """The texts that are translated besides titles."""
 
     @cached_property
     def offered(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class VisibleWanted(Message):
 
 
 class Visible(Message):
-    """What the group sees. An empty answer shows nothing."""
+    """The items that the group sees. An empty answer shows nothing."""
 
     places: tuple[int, ...] = ()
     """The places of the visible items in the question."""

@@ -164,7 +164,7 @@ class Step(Message):
     id: TaskId
     fence: Fence
     key: Digest
-    """Of `step_key`."""
+    """The step's, from `step_key`."""
     name: Key
     result: Text
 

@@ -1,4 +1,4 @@
-"""What a sealer of an operator's own has to do: MCPFLEET_SEALER names the function that makes it."""
+"""The interface of an operator's own sealer: MCPFLEET_SEALER names the function that makes it."""
 
 from __future__ import annotations
 

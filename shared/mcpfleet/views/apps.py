@@ -1,4 +1,4 @@
-"""What lists show of MCP Apps: to clients that show documents, and to all others (X10, X12)."""
+"""The entries of lists by MCP Apps: for clients that show documents, and for all others (X10, X12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator's policy shows each group of callers, as far as authorization has said it (X48).
+"""Keeps what the operator's policy shows each group of callers, as far as authorization has said it (X48).
 
 Nothing is ever shown for lack of an answer.
 """

@@ -27,7 +27,7 @@ _DIGITS: Final = 64
 
 
 class StreamNews(NamedTuple):
-    """What a session must hear of a stream's writing."""
+    """The results of a stream's writing that its session must hear."""
 
     written: dict[str, int]
     """The marked URIs whose changes were written whole, with the numbers of these changes."""

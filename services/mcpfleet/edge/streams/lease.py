@@ -22,7 +22,7 @@ _TRIES: Final = 3
 
 
 class Judged(NamedTuple):
-    """What the operator's policy has said of a stream."""
+    """The answer of the operator's policy about a stream."""
 
     judging: Judging
     allowed: Filter

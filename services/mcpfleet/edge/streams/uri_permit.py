@@ -1,4 +1,4 @@
-"""What is known of one caller and one URI: the last decision, and the check that makes the next one."""
+"""The state of one caller and one URI: the last decision, and the check that makes the next one."""
 
 from __future__ import annotations
 
