@@ -212,8 +212,11 @@ class View:
         entries = self.entries(kind)
         if not begin and not 0 < size < len(entries):
             if kind not in self._items:
-                is_shared = self.source is not None and entries is self.source.entries(kind)
-                self._items[kind] = self.source.page(kind, 0, 0).items if is_shared else _joined(entries)
+                source = self.source
+                if source is not None and entries is source.entries(kind):
+                    self._items[kind] = source.page(kind, 0, 0).items
+                else:
+                    self._items[kind] = _joined(entries)
             return ListPage(self._items[kind], None)
         end = begin + size if size else len(entries)
         return ListPage(_joined(entries[begin:end]), end if end < len(entries) else None)
