@@ -243,7 +243,7 @@ class Hub:
         """Tell a stream of the files that it watches and that have changed since a former view."""
         for uri in stream.honoured.uris:
             state = stream.view.file_state(uri)
-            if state is not None and state != former.file_state(uri) and self._watchers.may_send(stream, uri):
+            if state is not None and state != former.file_state(uri) and self._watchers.let_pass(stream, uri):
                 stream.offer(uri, resource_updated(uri))
 
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
@@ -308,7 +308,7 @@ class Hub:
         for key, notice in waited.items():
             if key.startswith(KEY):
                 self._tasks.send_again(stream, key.removeprefix(KEY))
-            elif key in LIST_CHANGED or self._own.may_send(stream, key) or self._watchers.may_send(stream, key):
+            elif key in LIST_CHANGED or self._own.let_pass(stream, key) or self._watchers.let_pass(stream, key):
                 stream.offer(key, notice)
             elif not self._watchers.waits(stream, key) and not self._own.waits(stream, key):
                 stream.withdraw(key)
@@ -317,7 +317,7 @@ class Hub:
         """Queue a possible change of a URI, or of the result of listers, where the stream's caller may receive it."""
         if uri == LISTS:
             self._offer_lists(None, stream)
-        elif self._watchers.may_send(stream, uri):
+        elif self._watchers.let_pass(stream, uri):
             stream.offer(uri, resource_updated(uri))
 
     def waiting(self, stream: Stream) -> list[str]:

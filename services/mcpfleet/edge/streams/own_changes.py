@@ -138,20 +138,20 @@ class OwnChanges:
             if self._by_change[stream.endpoint, text].get(stream) is not None:
                 self._permit(stream, text)
 
-    def may_send(self, stream: Stream, text: str) -> bool:
-        """Return whether a change that waited may be sent now: its stream watches it, and its caller still may."""
+    def let_pass(self, stream: Stream, text: str) -> bool:
+        """Let a change that waited pass if its stream watches it and its caller still may; return whether it does."""
         if text not in self._texts.get(stream, ()):
             return False
-        return self._may_send(stream, text, _listed(stream.view, OwnChange.read(text)))
+        return self._let_pass(stream, text, _listed(stream.view, OwnChange.read(text)))
 
-    def _may_send(self, stream: Stream, text: str, listed: Listed | None) -> bool:
+    def _let_pass(self, stream: Stream, text: str, listed: Listed | None) -> bool:
         if listed is None or not covers(listed.definition, stream.lease.principal):
             return False
         if not listed.definition.permit:
             return True
         if stream not in self._by_change.get((stream.endpoint, text), ()):  # it has left
             return False
-        return self._permits.may_send(self._permit(stream, text), listed.digest)
+        return self._permits.let_pass(self._permit(stream, text), listed.digest)
 
     def waits(self, stream: Stream, text: str) -> bool:
         """Return whether a change waits for a decision on its permit."""
@@ -190,7 +190,7 @@ class OwnChanges:
             entry = known.get(id(stream.view))
             if entry is None:
                 entry = known[id(stream.view)] = stream.view, _listed(stream.view, change, pool)
-            if self._may_send(stream, text, entry[1]):
+            if self._let_pass(stream, text, entry[1]):
                 stream.offer(text, notice)
 
         return tell

@@ -153,8 +153,8 @@ class UriPermits:
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def may_send(self, permit: UriPermit, definition: str) -> bool:
-        """Return whether a change may be sent now; where that is unknown, the change waits for a check.
+    def let_pass(self, permit: UriPermit, definition: str) -> bool:
+        """Let a change pass where its caller may read; hold it and ask where that is unknown. Return whether it does.
 
         Args:
             permit: the receiving caller's.

@@ -147,20 +147,20 @@ class Watchers:
         for permit in former:
             self.permits.unwatch(stream, permit)
 
-    def may_send(self, stream: Stream, uri: str) -> bool:
-        """Return whether a change of a URI may be sent now; where that is undecided, it is sent with the decision."""
+    def let_pass(self, stream: Stream, uri: str) -> bool:
+        """Let a change of a URI pass, or hold it until its permit is decided; return whether it passes."""
         permits = self._of(stream, (uri,))
-        return bool(permits) and self._may_send(stream, permits[0], _serving(stream.view, uri))
+        return bool(permits) and self._let_pass(stream, permits[0], _serving(stream.view, uri))
 
     def waits(self, stream: Stream, uri: str) -> bool:
         """Return whether a change of a URI waits for a decision on its permit."""
         permits = self._of(stream, (uri,))
         return bool(permits) and permits[0].has_change
 
-    def _may_send(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
+    def _let_pass(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
         if listed is None or not covers(listed.definition, stream.lease.principal):
             return False
-        return self.permits.may_send(permit, listed.digest)
+        return self.permits.let_pass(permit, listed.digest)
 
     def catalog_changed(self, endpoint: str) -> None:
         """Note a new snapshot: other definitions may serve an endpoint's URIs, and other callers may read them."""
@@ -240,7 +240,7 @@ class Watchers:
                 entry = serving.get(id(view))
                 if entry is None:
                     entry = serving[id(view)] = view, _serving(view, uri, pool)
-                if permit is None or not self._may_send(stream, permit, entry[1]):
+                if permit is None or not self._let_pass(stream, permit, entry[1]):
                     return
                 last = view, permit
             stream.offer(uri, notice)

@@ -116,12 +116,12 @@ async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterat
 async def test_a_change_asks_once_waits_and_is_told_by_the_decision() -> None:
     async with made() as it:
         _, permit = it.watch()
-        assert not it.permits.may_send(permit, DIGEST)
-        assert not it.permits.may_send(permit, DIGEST)
+        assert not it.permits.let_pass(permit, DIGEST)
+        assert not it.permits.let_pass(permit, DIGEST)
         await until(lambda: it.heard == [(True, True)])
         assert it.resource.asked == [("ann", True)]
-        assert it.permits.may_send(permit, DIGEST)
-        assert not it.permits.may_send(permit, "other"), "another definition has not decided"
+        assert it.permits.let_pass(permit, DIGEST)
+        assert not it.permits.let_pass(permit, "other"), "another definition has not decided"
 
 
 @pytest.mark.rule("S22")
@@ -146,7 +146,7 @@ async def test_a_decision_that_has_lapsed_lets_no_change_pass() -> None:
         await it.decide([permit])
         resource.gate = anyio.Event()
         await until(lambda: len(resource.asked) >= 2 and time.monotonic() >= permit.until)
-        assert not it.permits.may_send(permit, DIGEST)
+        assert not it.permits.let_pass(permit, DIGEST)
         assert permit.has_change
         resource.gate.set()
         await until(lambda: not permit.has_change)
@@ -159,7 +159,7 @@ async def test_what_was_asked_before_a_permission_was_taken_back_does_not_count(
     resource = Resource(gate=anyio.Event())
     async with made(resource) as it:
         _, permit = it.watch()
-        it.permits.may_send(permit, DIGEST)
+        it.permits.let_pass(permit, DIGEST)
         await until(lambda: resource.asked)
         resource.answers["ann"] = False
         it.permits.take_back(lambda principal: principal == ANN)
@@ -188,7 +188,7 @@ async def test_silence_is_asked_again_ever_later_and_a_failure_decides_nothing()
         _, permit = it.watch()
         for _ in range(3):
             await it.decide([permit])
-            assert not it.permits.may_send(permit, DIGEST)
+            assert not it.permits.let_pass(permit, DIGEST)
         assert len(resource.asked) == 1, "it did not answer just now"
         assert 0.5 < permit.retry_at - time.monotonic() <= 1
         permit.retry_at = 0.0
@@ -241,7 +241,7 @@ async def test_a_stream_that_leaves_leaves_nothing_behind() -> None:
         for principal in (ANN, BOB):
             for _ in range(3):
                 opened, permit = it.watch(principal)
-                it.permits.may_send(permit, DIGEST)
+                it.permits.let_pass(permit, DIGEST)
                 it.permits.unwatch(opened, permit)
         assert resource.gate is not None
         resource.gate.set()
@@ -303,8 +303,8 @@ async def test_a_permit_is_asked_together_and_not_by_time_alone() -> None:
         assert [permit.may_read for permit in permits] == [True, True, False]
         await anyio.sleep(0.5)
         assert it.resource.together == [3], "time alone asks nobody"
-        may_send = [it.permits.may_send(permit, DIGEST) for permit in permits]
-        assert may_send == [False] * 3
+        passed = [it.permits.let_pass(permit, DIGEST) for permit in permits]
+        assert passed == [False] * 3
         await until(lambda: it.heard.count((True, True)) == 2)
         assert it.resource.together == [3, 2], "a refusal has ended the third"
 
@@ -336,7 +336,7 @@ async def test_a_silent_permit_is_asked_again_while_a_change_waits() -> None:
     resource = Resource({"ann": None}, has_permit=True)
     async with made(resource, permission_lasts=0.2) as it:
         _, permit = it.watch()
-        assert not it.permits.may_send(permit, DIGEST)
+        assert not it.permits.let_pass(permit, DIGEST)
         await until(lambda: len(resource.together) >= 2)
         resource.answers["ann"] = True
         await until(lambda: it.heard == [(True, True)])
