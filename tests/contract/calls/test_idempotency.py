@@ -22,6 +22,7 @@ from mcpfleet.contracts.tasks import (
     Reserved,
     TasksClient,
     once_key,
+    task_hint_subject,
 )
 from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.edge.tasks.idempotency import Idempotency
@@ -86,3 +87,39 @@ async def test_a_key_is_uncertain_as_soon_as_its_worker_says_so(fabric: Fabric, 
         exchange = admitted(Envelope(1, "tools/call", {"name": "search"}, {}), VIEW)
         await idempotency.answer(exchange, TARGET, once, leave, goes_on=lambda: False)
     assert [each.ended for each in asked] == [None, *(["uncertain"] if line else [])]
+
+
+@pytest.mark.rule("I1", "N11")
+async def test_of_many_repeats_at_an_edge_one_asks_for_all(fabric: Fabric) -> None:
+    """Each question is a transaction: a hundred clients that repeat would make others wait for the store."""
+    asked: list[Reserve] = []
+    ends: list[str | None] = []
+    is_done = False
+
+    async with fabric.buses("edge", "tasks") as (edge, tasks):
+
+        def answer(message: Incoming) -> None:
+            asked.append(Reserve.model_validate_json(message.body))
+            outcome = KeyOutcome.REPEAT if is_done else KeyOutcome.RUNNING
+            tasks.respond(message, Reserved(outcome=outcome).model_dump_json().encode())
+
+        await tasks.subscribe(RESERVE.subject, answer, asked_by=by_edges)
+        await heard(edge, tasks)
+        idempotency = Idempotency(edge, TasksClient(edge), fabric.logger, most=100)
+        once = Once(key=once_key(Binding.of("mcp", ANONYMOUS), "search", "k1"), arguments=digest_of(b"{}"))
+
+        async def repeat() -> None:
+            exchange = admitted(Envelope(1, "tools/call", {"name": "search"}, {}), VIEW)
+            ends.append(await idempotency.answer(exchange, TARGET, once, run, goes_on=lambda: False))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(50):
+                group.start_soon(repeat)
+            await until(lambda: len(asked) > 1)
+            is_done = True
+            tasks.publish(task_hint_subject(once.key), b"")
+        told = len(asked)
+        await repeat()
+    assert ends == ["key_result_too_large"] * 51
+    assert told < 10, "a later repeat asks anew"
+    assert len(asked) == told + 1

@@ -1,7 +1,8 @@
 """Runs a call with an idempotency key once; repeats get the result of the first call (D9, I1 to I3).
 
-Repeats wait here, and never in a worker's slot. The worker stores the first call's result before it sends it. Where the
-result is unknown, the key stays uncertain, and each repeat is told so.
+Repeats wait here, and never in a worker's slot. Of those that wait for one key at this edge, one asks for all: a flood
+of repeats costs the store a few questions. The worker stores the first call's result before it sends it. Where that is
+unknown, the key stays uncertain, and each repeat is told so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -128,6 +130,25 @@ class _First:
 
 
 @dataclass(slots=True, eq=False)
+class _Asking:
+    """The requests at this edge that want to know of one key."""
+
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    """The one who has it asks for all."""
+    news: AutoResetEvent = field(default_factory=AutoResetEvent)
+    """The first call may have ended, or another request has come, to whom the last answer may be too old."""
+    number: int = 0
+    told: Reserved | None = None
+    """The answer that holds for all of them."""
+
+    def tell(self, reserved: Reserved) -> Reserved:
+        """Keep an answer for the others if it holds for them, too; return it."""
+        if reserved.outcome not in {KeyOutcome.NEW, KeyOutcome.RUNNING}:
+            self.told = reserved
+        return reserved
+
+
+@dataclass(slots=True, eq=False)
 class Idempotency:
     """Runs each call under a key once."""
 
@@ -137,6 +158,8 @@ class Idempotency:
     most: int
     """Repeats that may wait at this edge."""
     _waiting: int = field(default=0)
+    _asking: dict[tuple[str, str, bool], _Asking] = field(default_factory=dict)
+    """By key, digest of the arguments, and whether the tool may run again."""
 
     async def answer(
         self, exchange: Exchange, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
@@ -163,14 +186,32 @@ class Idempotency:
             holder=holder,
             again_is_safe=definition.again_is_safe,
         )
-        reserved = await self._reserve(wanted)
-        if reserved.outcome is KeyOutcome.RUNNING:
-            reserved = await self._wait(exchange, wanted, definition.timeout + _MARGIN)
+        reserved = await self._outcome(exchange, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is KeyOutcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
         end = await self._repeat_end(exchange, reserved, definition)
         await exchange.end(end.status, end.body)
         return end.error_type
+
+    async def _outcome(self, exchange: Exchange, wanted: Reserve, seconds: float) -> Reserved:
+        """Reserve a key, or wait for the outcome of its first call."""
+        key = wanted.once.key, wanted.once.arguments, wanted.again_is_safe
+        asking = self._asking.setdefault(key, _Asking())
+        is_first = not asking.number
+        asking.number += 1
+        try:
+            if is_first or self._waiting >= self.most:
+                async with asking.turn if is_first else nullcontext():
+                    reserved = asking.tell(await self._reserve(wanted))
+                if reserved.outcome is not KeyOutcome.RUNNING:
+                    return reserved
+            if not is_first:
+                asking.news.set()
+            return await self._wait(exchange, wanted, asking, seconds)
+        finally:
+            asking.number -= 1
+            if (not asking.number or asking.told is not None) and self._asking.get(key) is asking:
+                del self._asking[key]
 
     async def _reserve(self, wanted: Reserve) -> Reserved:
         try:
@@ -202,22 +243,24 @@ class Idempotency:
         except BusError as error:
             self.log.warning("idempotency key not released", error=str(error))
 
-    async def _wait(self, exchange: Exchange, wanted: Reserve, seconds: float) -> Reserved:
+    async def _wait(self, exchange: Exchange, wanted: Reserve, asking: _Asking, seconds: float) -> Reserved:
         """Wait for the first call's end: by hints, and by asking, since hints may be lost."""
         if self._waiting >= self.most:
             raise no_capacity(1)
         self._waiting += 1
         deadline = time.monotonic() + seconds
         try:
-            return await while_there(exchange, partial(self._ask_until, wanted, deadline))
+            return await while_there(exchange, partial(self._ask_in_turn, wanted, asking, deadline))
         finally:
             self._waiting -= 1
 
-    async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
-        hinted = AutoResetEvent()
+    async def _ask_in_turn(self, wanted: Reserve, asking: _Asking, deadline: float) -> Reserved:
+        async with asking.turn:
+            return asking.told or asking.tell(await self._ask_until(wanted, asking.news, deadline))
 
+    async def _ask_until(self, wanted: Reserve, news: AutoResetEvent, deadline: float) -> Reserved:
         def on_hint(_message: Incoming) -> None:
-            hinted.set()
+            news.set()
 
         subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), on_hint)
         try:
@@ -230,7 +273,7 @@ class Idempotency:
                         raise
                 if reserved.outcome is not KeyOutcome.RUNNING or time.monotonic() > deadline:
                     return reserved
-                await hinted.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
+                await news.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             raise AssertionError("pauses have no end")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
