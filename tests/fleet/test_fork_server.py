@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mcpfleet.cli import fork_server
 from mcpfleet.cli.child import Child, ProcessCommand, execute
 from mcpfleet.process.names import MODULE
 from mcpfleet.testing.fleet import launcher
@@ -70,6 +71,31 @@ async def test_a_fork_whose_start_is_cancelled_is_known(tmp_path: Path) -> None:
             await process.ready.wait()
             await process.kill()
     assert process.exit_code == -signal.SIGKILL
+
+
+async def test_where_the_server_hangs_an_interpreter_starts_and_a_late_fork_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_FORKED_WITHIN", 0.2)
+    runs = tmp_path / "runs"
+    program = f"import os; open({str(runs)!r}, 'a').write('run\\n')"
+    (tmp_path / "effect.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    server = fork_server.ForkServer.executed([])
+    pid = getattr(server._wait, "__self__").pid  # noqa: B009  # nobody else needs to know
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        command = ProcessCommand([sys.executable, "-m", "effect"], dict(os.environ))
+        with anyio.fail_after(30):
+            assert await (await server.launch(command)).wait() == 0
+            os.kill(pid, signal.SIGCONT)
+            monkeypatch.setattr(fork_server, "_FORKED_WITHIN", 30.0)
+            # Forks come in order: where this one has run, the late one would have run before.
+            assert await (await server.launch(command)).wait() == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        server.close()
+    assert runs.read_text() == "run\n" * 2
 
 
 async def test_a_fork_drains_at_sigterm_and_may_be_started_again(tmp_path: Path) -> None:
@@ -145,6 +171,7 @@ async def test_another_command_or_interpreter_is_executed_as_it_is(
 FORKING = """
 import json, os, signal, sys
 import anyio
+from mcpfleet.cli import fork_server
 from mcpfleet.cli.child import ProcessCommand
 from mcpfleet.cli.fork_server import ForkServer
 

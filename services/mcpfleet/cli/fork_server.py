@@ -34,6 +34,8 @@ _MOST_DESCRIPTORS: Final = 16
 """Descriptors that come with an order at most."""
 _DEAD: Final = -signal.SIGKILL
 """The exit code of a fork whose end nobody could tell."""
+_FORKED_WITHIN: Final = 60.0
+"""Seconds in which a server has imported everything and forks; otherwise a new interpreter is started in its place."""
 _PR_SET_NAME: Final = 15
 _CONTROLS: Final[list[socket.socket]] = []
 """Our ends of the servers' sockets: a server that is forked later keeps none of them."""
@@ -105,7 +107,7 @@ class ForkServer:
         if run is not None and _interpreter(command.environment) == _interpreter(os.environ):
             try:
                 return await self._fork(run, command)
-            except OSError:  # the server has gone: a start takes its time
+            except OSError:  # the server has gone, or hangs: a start takes its time
                 pass
         return await execute(command)
 
@@ -147,15 +149,24 @@ class _Forked(asyncio.Protocol):
 
     @classmethod
     async def hear(cls, server: socket.socket, order: bytes, said: int, unread: int) -> _Forked:
-        """Give a fork its order, wait until it runs, and hear what it says from then on."""
+        """Wait until a fork is there, give it its order, and hear what it says from then on.
+
+        Raises:
+            OSError: none came in time, or the server has gone. One that comes later finds no order, and ends.
+        """
         loop = asyncio.get_running_loop()
-        with anyio.CancelScope(shield=True):  # it runs already: somebody must know which process it is
+        with anyio.CancelScope(shield=True):  # somebody must know which process was forked
             transport, fork = await loop.create_unix_connection(cls, sock=server)
+            with anyio.move_on_after(_FORKED_WITHIN):
+                await fork.forked.wait()
+            if not fork.pid:
+                transport.close()
+                os.close(said)
+                raise TimeoutError
             transport.write(order)
             transport.write_eof()
             reader = fork.stdout = StreamReader(unread)
             await loop.connect_read_pipe(lambda: StreamReaderProtocol(reader), os.fdopen(said, "rb", 0))
-            await fork.forked.wait()
         return fork
 
     async def wait(self) -> int:
@@ -284,7 +295,9 @@ def _serve(control: socket.socket, modules: Iterable[str]) -> bool:
     sys.dont_write_bytecode = True
     teller, stdout, stderr, *passed = fds
     with socket.socket(fileno=teller) as giver, giver.makefile("rb") as order:
-        said = json.loads(order.read())
+        if not (text := order.read()):  # the one who wanted a fork has given up
+            return False
+        said = json.loads(text)
     _take(dict(zip((1, 2, *said["descriptors"]), (stdout, stderr, *passed), strict=True)))
     os.environ.clear()
     os.environ.update(said["environment"])
