@@ -56,15 +56,16 @@ class LanguageFiles:
         return OfferedLanguages(snapshot, {name: texts[name[0], ref.digest] for name, ref in refs.items()})
 
     def _within_room(self, snapshot: Snapshot) -> Iterator[tuple[_Key, FileRef]]:
-        """Yield the files by pool and tag, as long as there is room for all of a pool's."""
-        size = 0
+        """Yield the files by pool and tag, of each pool for all of whose files there is room."""
+        left = self._room
         for pool, languages in sorted(snapshot.languages.items()):
-            size += sum(ref.size for ref in languages.files.values())
-            if size > self._room:
+            size = sum(ref.size for ref in languages.files.values())
+            if size > left:
                 self._log.error(
                     "languages left out", endpoint=snapshot.endpoint, pool=pool, setting="MCPFLEET_FILE_ROOM"
                 )
-                return
+                continue
+            left -= size
             for tag, ref in languages.files.items():
                 yield (pool, tag), ref
 

@@ -16,6 +16,7 @@ from mcpfleet.views.languages import OfferedLanguages
 from tests.unit.edge.catalog.test_files import Catalog, ref
 
 TEXTS, OTHER = b'{"tool:a:title\\u0004A":"\xc3\x84"}', b'{"tool:a:title\\u0004A":"B"}'
+LARGE = b'{"tool:a:title\\u0004A":"%b"}' % (b"x" * 40)
 TOOL = Definition(kind="tool", name="a", wire={"name": "a", "title": "A", "inputSchema": {}})
 
 
@@ -65,13 +66,16 @@ async def test_a_malformed_file_translates_nothing_and_stops_no_other_pool(body:
     assert [(line["event"], line["pool"]) for line in logs] == [("malformed messages", "spoilt")]
 
 
-async def test_files_beyond_the_room_are_left_out_and_told() -> None:
-    found = snapshot(1, {"a": {"de": TEXTS}, "b": {"de": OTHER}})
+async def test_files_beyond_the_room_are_left_out_and_told_and_smaller_ones_are_not() -> None:
+    found = snapshot(1, {"b": {"de": TEXTS}, "a": {"de": LARGE}, "c": {"de": LARGE}})
     with capture_logs() as logs:
-        offered = await files(Catalog(TEXTS, OTHER), room=len(TEXTS)).offered(found)
+        offered = await files(Catalog(TEXTS, LARGE), room=len(TEXTS)).offered(found)
     assert offered is not None
     assert title(offered, found) == "Ä"
-    assert [(line["event"], line["pool"]) for line in logs] == [("languages left out", "b")]
+    assert [(line["event"], line["pool"]) for line in logs] == [
+        ("languages left out", "a"),
+        ("languages left out", "c"),
+    ]
 
 
 async def test_a_file_that_the_catalog_does_not_answer_with_is_an_error() -> None:
