@@ -14,11 +14,11 @@ from mcpfleet.cli.ask import Answerer, GivenAnswers, MissingAnswer, Terminal, ab
 from mcpfleet.cli.known_names import KnownNames
 from mcpfleet.cli.results import Output, complain, say, show_result
 from mcpfleet.cli.signatures import tool_signature
-from mcpfleet.cli.stdio.parameters import headers_of
 from mcpfleet.cli.task_client import NoResult, TaskClient
 from mcpfleet.cli.typed_arguments import WrongArguments, near, parameters, read_arguments, split
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.process.errors import ConfigurationError, leaves
+from mcpfleet.wire.parameter_headers import headers_of
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 _Work: TypeAlias = Callable[[TaskClient], Awaitable[int]]

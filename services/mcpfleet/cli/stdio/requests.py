@@ -26,8 +26,9 @@ from mcpfleet.cli.stdio.messages import (
     read_message,
     to_line,
 )
-from mcpfleet.cli.stdio.parameters import ToolHeaders, encode, without_bad_tools
+from mcpfleet.cli.stdio.parameters import ToolHeaders, without_bad_tools
 from mcpfleet.cli.stdio.session import LAST_EVENT, SESSION, VERSION, RemoteSession, Write
+from mcpfleet.wire.parameter_headers import NAMED, encode
 
 _RESUMES: Final = 5
 """Attempts to resume a stream of 2025 of which none brings an event."""
@@ -35,11 +36,6 @@ _DRAINED_WITHIN: Final = 0.2
 """Seconds after its answer in which a stream may end, so that its connection can be used again."""
 _MOST_PAGES: Final = 100
 """Pages of a list of tools that are read for a call's headers."""
-_NAMES: Final = {
-    "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
-    "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
-}  # fmt: skip
-"""The parameter that `Mcp-Name` repeats (T3)."""
 _HEADER_ERRORS: Final = (-32020, -31998)
 """The codes of a server that expects other headers `Mcp-Param-…`; it has not run the call."""
 _VISIBLE: Final = frozenset(map(chr, range(0x20, 0x7F)))
@@ -320,7 +316,7 @@ class Requests:
         headers = {VERSION: message.revision, "Mcp-Method": message.method or ""}
         # A value that no header can carry is left out: the server answers with the protocol's own error.
         headers = {name: value for name, value in headers.items() if value and _VISIBLE.issuperset(value)}
-        name = message.params.get(_NAMES.get(message.method or "", ""))
+        name = message.params.get(NAMED.get(message.method or "", ""))
         if isinstance(name, str):
             headers["Mcp-Name"] = encode(name)
         if message.method == "tools/call":

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mcpfleet.cli.stdio.messages import read_message, to_line
-from mcpfleet.cli.stdio.parameters import ToolHeaders, encode
+from mcpfleet.cli.stdio.parameters import ToolHeaders
 from mcpfleet.wire.mirror import decode
+from mcpfleet.wire.parameter_headers import encode
 
 
 @pytest.mark.rule("M3")
