@@ -13,12 +13,11 @@ from typing import Any, Final, Literal
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
+from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
 
-from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.sources.source import Source
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -28,7 +27,8 @@ from mcpfleet.wire.protocol import (
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
 )
-from mcpfleet.worker.hosting.link import Facts, Listener, OpenLink, SourceFailed, SourceLink
+from mcpfleet.worker.hosting.change_streams import LISTEN, ChangeStreams
+from mcpfleet.worker.hosting.link import Facts, Listener, OpenLink, SourceFailed, SourceLink, Turned
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
 
 OnProgress = Callable[[Mapping[str, Any]], None]
@@ -44,9 +44,6 @@ _LISTS: Final = {
 
 _WATCHES_WITHIN: Final = 10.0
 """Seconds in which a source of 2025 must answer that it watches a resource, or does no more."""
-_FIRST_PAUSE: Final = 0.5
-_LONGEST_PAUSE: Final = 30.0
-"""Seconds between two streams that a source ends; each pause is twice the one before."""
 
 
 class SourceConnection:
@@ -60,16 +57,18 @@ class SourceConnection:
         self._ids = itertools.count(1)
         self._progress: dict[RequestId, OnProgress] = {}
         self._over = anyio.Event()
+        self._running = 0
+        self._is_idle = anyio.Event()
         self._watched: frozenset[str] = frozenset()
-        self._watches_others = AutoResetEvent()
+        self._changes = ChangeStreams(self, listener)
         self._link: SourceLink
         self.facts: Facts
         """Known once `run` has started."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it takes no request any more."""
-        return self._over.is_set()
+        """Whether it takes no request any more; those that run may go on."""
+        return self._over.is_set() or self._link.is_over
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Connect, and hold the connection until its source ends it; started when requests can be made.
@@ -84,9 +83,11 @@ class SourceConnection:
                 self.facts = await self._handshake()
                 starting.deadline = float("inf")
                 task_status.started()
+                tasks.start_soon(self._end_with_link)
                 if self.facts.is_modern:
-                    tasks.start_soon(self._listen)
+                    tasks.start_soon(self._changes.run)
                 await self._over.wait()
+                await self.drained()
                 tasks.cancel_scope.cancel()
         if starting.cancelled_caught:
             raise SourceFailed(f"did not answer within {self._source.start_within:g} s", is_era=self._era == "auto")
@@ -94,6 +95,16 @@ class SourceConnection:
     async def ended(self) -> None:
         """Wait until it takes no request any more."""
         await self._over.wait()
+
+    async def drained(self) -> None:
+        """Wait until no request runs but those that wait for changes."""
+        while self._running:
+            self._is_idle = anyio.Event()
+            await self._is_idle.wait()
+
+    async def _end_with_link(self) -> None:
+        await self._link.ended()
+        self._over.set()
 
     async def why_over(self) -> str:
         """Say why it has ended, for the operator."""
@@ -114,10 +125,14 @@ class SourceConnection:
                 return facts
             is_auto = False
             return await self._initialize()
-        except (UpstreamLost, NotSent):
+        except NotSent:
+            raise SourceFailed(await self._link.why_over()) from None
+        except UpstreamLost:
             raise SourceFailed(await self._link.why_over(), is_era=is_auto) from None
+        except Turned as error:
+            raise SourceFailed(error.why, is_refused=True) from error
         except UpstreamError as error:
-            raise SourceFailed(f"refused the handshake: {error} ({error.code})") from error
+            raise SourceFailed(f"refused the handshake: {error} ({error.code})", is_refused=True) from error
 
     async def _discover(self) -> Facts | None:
         """Ask as a client of 2026-07-28; None where the source knows only the revisions of 2025."""
@@ -126,6 +141,10 @@ class SourceConnection:
             answer = await self.request("server/discover", {})
         except UpstreamError as error:
             if self._era == "2026" or _is_modern_only(error):
+                raise
+            return None
+        except UpstreamLost:  # a server of 2025 over HTTP may fail at what it does not know
+            if self._era == "2026" or self.is_over:
                 raise
             return None
         if MODERN not in _list(answer.get("supportedVersions")):
@@ -155,6 +174,7 @@ class SourceConnection:
         params: Mapping[str, Any],
         *,
         meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
         on_progress: OnProgress | None = None,
     ) -> dict[str, Any]:
         """Make a request, and return its result with every member. A cancellation tells the source of it.
@@ -163,10 +183,12 @@ class SourceConnection:
             method: the method.
             params: its parameters, without `_meta`.
             meta: the members of `_meta` that its caller gave.
+            headers: those that repeat arguments, for a source over HTTP (M6).
             on_progress: takes its progress.
 
         Raises:
             UpstreamError: the source's own error.
+            Unheard: the source has not run it; it may be sent once more on a new connection (B8).
             NotSent: no byte of it was sent.
             UpstreamLost: the connection ended after that.
         """
@@ -184,18 +206,23 @@ class SourceConnection:
             own["progressToken"] = identifier
             self._progress[identifier] = on_progress
         sent = {**params, "_meta": own} if own else params
+        opts: CallOptions = {"request_id": identifier, "cancel_on_abandon": method != "initialize"}
+        if headers and self.facts.is_modern:
+            opts["headers"] = dict(headers)
+        is_counted = method != LISTEN
+        self._running += is_counted
         try:
-            return await self._link.dispatcher.send_raw_request(
-                method, sent, {"request_id": identifier, "cancel_on_abandon": method != "initialize"}
-            )
+            return await self._link.dispatcher.send_raw_request(method, sent, opts)
         except MCPError as error:
-            if self._link.was_refused(identifier):
-                raise UpstreamError(error.error.code, error.error.message, error.error.data) from None
-            self._over.set()  # the next call must wait for the next connection, and not fail on this one
+            if (refusal := self._link.refusal(identifier, error.error)) is not None:
+                raise refusal from None
             if not self._link.was_begun(identifier):
                 raise NotSent from None
             raise UpstreamLost from None
         finally:
+            self._running -= is_counted
+            if not self._running:
+                self._is_idle.set()
             self._progress.pop(identifier, None)
             self._link.forget(identifier)
 
@@ -236,6 +263,8 @@ class SourceConnection:
         elif method == "notifications/resources/updated":
             if isinstance(uri := params.get("uri"), str):
                 self._listener.resource_updated(uri)
+        elif method == "notifications/subscriptions/acknowledged":
+            self._changes.acknowledged()
         elif method == "notifications/message":
             self._listener.logged(params)
         else:
@@ -262,8 +291,7 @@ class SourceConnection:
         if not self.facts.has("resources", "subscribe"):
             return
         if self.facts.is_modern:
-            self._watched = uris
-            self._watches_others.set()
+            self._changes.watch(uris)
             return
         before, self._watched = self._watched, uris
         for method, changed in (("subscribe", uris - before), ("unsubscribe", before - uris)):
@@ -271,52 +299,6 @@ class SourceConnection:
                 # A source need not take every URI, and a silent one must not keep others from being watched.
                 with suppress(UpstreamError), anyio.move_on_after(_WATCHES_WITHIN):
                     await self.request(f"resources/{method}", {"uri": uri})
-
-    async def _listen(self) -> None:
-        """Hear of changes from a source of 2026-07-28, until cancelled; a stream that ends is opened again."""
-        pause = _FIRST_PAUSE
-        while not self.is_over:
-            wanted, began = self._filter(), anyio.current_time()
-            heard = await self._listened(wanted) if wanted else await self._watches_others.wait()
-            if heard is None:
-                return
-            if wanted and not heard:  # it ended by itself: what changed meanwhile was not told
-                if anyio.current_time() - began > _LONGEST_PAUSE:  # it was well for long
-                    pause = _FIRST_PAUSE
-                await anyio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                self._listener.lists_changed()
-                for uri in self._watched:
-                    self._listener.resource_updated(uri)
-
-    def _filter(self) -> dict[str, Any]:
-        kinds = ("tools", "prompts", "resources")
-        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds if self.facts.has(kind, "listChanged")}
-        return wanted | ({"resourceSubscriptions": sorted(self._watched)} if self._watched else {})
-
-    async def _listened(self, wanted: Mapping[str, Any]) -> bool | None:
-        """Hold a stream.
-
-        Returns:
-            True if something else is watched now, False if the stream ended, None if no stream will work.
-        """
-        ended: bool | None = True
-        async with anyio.create_task_group() as tasks:
-
-            async def stop() -> None:
-                await self._watches_others.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(stop)
-            try:
-                await self.request("subscriptions/listen", {"notifications": wanted})
-                ended = False
-            except UpstreamError as error:
-                ended = None if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS) else False
-            except (NotSent, UpstreamLost):
-                ended = None
-            tasks.cancel_scope.cancel()
-        return ended
 
 
 async def _ignore(context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from mcp.shared.dispatcher import Dispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp_types import RequestId
+from mcp_types import INTERNAL_ERROR, ErrorData, RequestId
 
 from mcpfleet.wire.protocol import MODERN
+from mcpfleet.worker.upstream import UpstreamError
 
 
 class SourceFailed(Exception):
@@ -19,11 +20,13 @@ class SourceFailed(Exception):
 
     Attributes:
         is_era: a handshake of 2025 was not tried yet, and may work.
+        is_refused: the source refused the era that was spoken, and may speak another one.
     """
 
-    def __init__(self, why: str, *, is_era: bool = False) -> None:
+    def __init__(self, why: str, *, is_era: bool = False, is_refused: bool = False) -> None:
         super().__init__(why)
         self.is_era = is_era
+        self.is_refused = is_refused
 
 
 class SourceLink(Protocol):
@@ -36,14 +39,42 @@ class SourceLink(Protocol):
     def was_begun(self, request: RequestId) -> bool:
         """Return whether a byte of a request may have been sent."""
 
-    def was_refused(self, request: RequestId) -> bool:
-        """Return whether the source itself answered a request with an error."""
+    def refusal(self, request: RequestId, error: ErrorData) -> UpstreamError | None:
+        """Return the source's own refusal of a request that has failed; None where no answer came.
+
+        Args:
+            request: its id.
+            error: the dispatcher's account of it.
+        """
 
     def forget(self, request: RequestId) -> None:
         """Forget a request that has ended."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it must carry no further request, while those that run may go on."""
+
+    async def ended(self) -> None:
+        """Wait until `is_over`."""
+
     async def why_over(self) -> str:
         """Say why it carries no more, for the operator; it may wait a moment for what tells it."""
+
+
+class Unheard(UpstreamError):
+    """Raised when a source refuses a request before it runs, and may be sent it once more on a new connection (B8)."""
+
+
+class Turned(UpstreamError):
+    """Raised when a source turns a request away below the protocol, such as with a status of HTTP.
+
+    Attributes:
+        why: the cause, for the operator.
+    """
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(INTERNAL_ERROR, message)
+        self.why = why
 
 
 OpenLink = Callable[[], AbstractAsyncContextManager[SourceLink]]

@@ -55,6 +55,8 @@ class MessagesIn(_Stream):
         self._on_noise = on_noise
         self.fault = ""
         """Why the child must end, where its output broke a rule."""
+        self.is_over = False
+        """Whether its output has ended."""
         self.refused: set[RequestId] = set()
         """The requests that the child answered with an error: an error of the SDK's own looks the same."""
 
@@ -71,11 +73,13 @@ class MessagesIn(_Stream):
             try:
                 line = await self._stdout.readuntil(b"\n")
             except asyncio.IncompleteReadError:  # a half line is no message
+                self.is_over = True
                 raise anyio.EndOfStream from None
             except asyncio.LimitOverrunError as error:
                 self.fault = f"a line of its output has over {error.consumed} bytes (message_limit)"
+                self.is_over = True
                 raise anyio.EndOfStream from None
-            message = _read(line)
+            message = read_message(line)
             if message is None:
                 if line.strip():
                     self._on_noise(line[:LONGEST_LINE].decode(errors="replace").strip())
@@ -100,6 +104,8 @@ class MessagesOut(_Stream):
         self._stdin = stdin
         self.begun: set[RequestId] = set()
         """The requests of which a byte may have been written."""
+        self.is_broken = False
+        """Whether the child reads no more."""
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write a message, and wait while the child takes no more.
@@ -109,6 +115,7 @@ class MessagesOut(_Stream):
         """
         message = item.message
         if self._stdin.is_closing():
+            self.is_broken = True
             raise anyio.BrokenResourceError
         body = to_json(message.model_dump(by_alias=True, exclude_unset=True))
         if isinstance(message, JSONRPCRequest):
@@ -117,6 +124,7 @@ class MessagesOut(_Stream):
             self._stdin.write(body + b"\n")
             await self._stdin.drain()
         except (OSError, RuntimeError) as error:
+            self.is_broken = True
             raise anyio.BrokenResourceError from error
 
 
@@ -135,9 +143,9 @@ async def follow_errors(child: HostedChild, take: Callable[[str], None]) -> None
             take(text)
 
 
-def _read(line: bytes) -> JSONRPCMessage | None:
-    """Read a message; None for a line that is none. Its parameters and result keep every member, and null."""
-    if not line.lstrip().startswith(b"{"):
+def read_message(line: bytes | str) -> JSONRPCMessage | None:
+    """Read a message; None for a text that is none. Its parameters and result keep every member, and null."""
+    if line.lstrip()[:1] not in (b"{", "{"):
         return None
     try:
         value = from_json(line)

@@ -10,12 +10,13 @@ from typing import Final
 
 import anyio
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import RequestId
+from mcp_types import ErrorData, RequestId
 
 from mcpfleet.sources.source import Command, Source
 from mcpfleet.worker.hosting.child import HostedChild, Reaping, StartError, environment
 from mcpfleet.worker.hosting.link import SourceFailed
 from mcpfleet.worker.hosting.pipes import MessagesIn, MessagesOut, follow_errors
+from mcpfleet.worker.upstream import UpstreamError
 
 _SETTLES_WITHIN: Final = 1.0
 """Seconds in which the end and the last lines of a child are waited for."""
@@ -36,9 +37,9 @@ class StdioLink:
         """Return whether a byte of a request may have been written."""
         return request in self._out.begun
 
-    def was_refused(self, request: RequestId) -> bool:
-        """Return whether the source itself answered a request with an error."""
-        return request in self._in.refused
+    def refusal(self, request: RequestId, error: ErrorData) -> UpstreamError | None:
+        """Return the source's own error; None for one that the dispatcher made."""
+        return UpstreamError(error.code, error.message, error.data) if request in self._in.refused else None
 
     def forget(self, request: RequestId) -> None:
         """Forget a request that has ended."""
@@ -61,6 +62,15 @@ class StdioLink:
         with anyio.move_on_after(_SETTLES_WITHIN):
             await self._child.wait()
             await self._errors_over.wait()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its child reads or writes no more."""
+        return self._in.is_over or self._out.is_broken
+
+    async def ended(self) -> None:
+        """Wait for ever: the dispatcher sees the end of the child's output."""
+        await anyio.sleep_forever()
 
     async def why_over(self) -> str:
         """Say why the child has ended, with the last line that it wrote to its standard error."""
