@@ -133,7 +133,7 @@ class Source(_Model):
     prefix: str = Field(default="", max_length=64)
     """Stands before the names of its tools and prompts."""
     isolation: Isolation | None = None
-    """None is the default of its way: objects `shared`, commands `caller`."""
+    """As it is written; `shared_by` has the default too."""
     asks: _Words | None = None
     """The questions to clients that the source may ask; None leaves that to the isolation."""
     era: Era = "auto"
@@ -158,6 +158,13 @@ class Source(_Model):
     leave_out: tuple[str, ...] = ()
     """Patterns of tools that are not served; the key `except` of a file."""
     tools: Mapping[str, ToolSettings] = Field(default_factory=dict)
+
+    @property
+    def shared_by(self) -> Isolation:
+        """The callers that share a connection: as written, or objects all, and what has a state of its own one."""
+        if self.isolation is not None:
+            return self.isolation
+        return "shared" if isinstance(self.way, Object | OpenApi) else "caller"
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -185,7 +192,7 @@ class Source(_Model):
         if way.get("shown"):
             way["words" if isinstance(self.way, Command) else "url"] = way["shown"]
         way.pop("shown", None)
-        return digest_of(canonical({"way": _without_secrets(way), "isolation": self.isolation}))
+        return digest_of(canonical({"way": _without_secrets(way), "isolation": self.shared_by}))
 
 
 def _values(table: Any) -> list[Value]:

@@ -16,6 +16,7 @@ from mcp_types import (
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
     "CLIENT_INFO_META_KEY",
+    "CONNECTION_META_KEY",
     "IDEMPOTENCY_KEY",
     "LEGACY",
     "LOG_LEVEL_META_KEY",
@@ -54,6 +55,8 @@ LONGEST_KEY: Final = 256
 """Characters of such a key."""
 REPEAT: Final = f"{_PREFIX}repeat"
 """In a result: nothing ran for it, and it repeats the result of an earlier call under the same key (I2)."""
+CONNECTION_META_KEY: Final = f"{_PREFIX}connection"
+"""In a hosted server's result: names the caller's own connection to it. Another name means a new state."""
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS: Final = f"extensions.{TASKS_EXTENSION}"

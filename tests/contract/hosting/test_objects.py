@@ -55,8 +55,7 @@ def test_the_one_object_of_the_first_class_needs_no_name() -> None:
     [
         (Source(name="crm", way=Url(url="https://crm.example/mcp"), place="fleet.toml:3"), "fleet.toml:3: .*is a URL"),
         (Source(name="api", way=OpenApi(document="api.yaml")), "is an OpenAPI document"),
-        (source(isolation="caller"), "has the isolation 'caller'.*write isolation"),
-        (source(isolation=None), "has no isolation"),
+        (source(isolation="session"), "has the isolation 'session'.*write isolation"),
         (source(asks=("elicitation.form",)), "write asks = "),
     ],
 )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
+from secrets import token_hex
 from typing import Any, Final, Literal
 
 import anyio
@@ -18,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
 
+from mcpfleet.process.errors import leaves
 from mcpfleet.sources.source import Source
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -64,6 +66,12 @@ class SourceConnection:
         self._link: SourceLink
         self.facts: Facts
         """Known once `run` has started."""
+        self.has_started = False
+        """Whether its handshake was made."""
+        self.name = token_hex(8)
+        """Names it among all connections; another state of the source has another name."""
+        self.label: str | None = None
+        """The name that results show; None where none is shown."""
 
     @property
     def is_over(self) -> bool:
@@ -82,6 +90,7 @@ class SourceConnection:
                 await tasks.start(self._pump)
                 self.facts = await self._handshake()
                 starting.deadline = float("inf")
+                self.has_started = True
                 task_status.started()
                 tasks.start_soon(self._end_with_link)
                 if self.facts.is_modern:
@@ -299,6 +308,22 @@ class SourceConnection:
                 # A source need not take every URI, and a silent one must not keep others from being watched.
                 with suppress(UpstreamError), anyio.move_on_after(_WATCHES_WITHIN):
                     await self.request(f"resources/{method}", {"uri": uri})
+
+
+@asynccontextmanager
+async def running(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
+    """Run a connection for the length of a block.
+
+    Raises:
+        SourceFailed: it cannot be made.
+    """
+    try:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(connection.run)
+            yield connection
+            tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:  # each error here is one: the block's own, or that of the connection
+        raise leaves(group)[0] from None
 
 
 async def _ignore(context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None) -> None:

@@ -16,7 +16,7 @@ from mcpfleet.app.handler import Function, Handler, HandlerRequest, Interceptor
 from mcpfleet.app.validation import Validator
 from mcpfleet.sources.overlay import Offer
 from mcpfleet.telemetry.trace import current
-from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
+from mcpfleet.wire.protocol import CONNECTION_META_KEY, SERVER_INFO_META_KEY
 from mcpfleet.worker.hosting.connection import SourceConnection
 from mcpfleet.worker.upstream import Raw, UpstreamError
 
@@ -90,7 +90,8 @@ class HostedHandler(Handler):
 
         async with self._connections.connection(ctx) as connection:
             ctx.begin()
-            return await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
+            result = await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
+            return result if connection.label is None else _labelled(result, connection.label)
 
     def _asked(self, request: HandlerRequest) -> tuple[str, dict[str, Any]]:
         """Return the method and the parameters by which the source knows the request."""
@@ -135,6 +136,12 @@ def _traced(meta: dict[str, Any] | None) -> dict[str, Any] | None:
     """Add the trace of the call to what its client gave, so that the source's spans belong to it, too."""
     trace = current.get()
     return meta if trace is None else {**(meta or {}), "traceparent": trace.header()}
+
+
+def _labelled(result: dict[str, Any], label: str) -> dict[str, Any]:
+    """Name the caller's connection in a result: another name tells that the source's state is new."""
+    meta = result.get("_meta")
+    return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), CONNECTION_META_KEY: label}}
 
 
 def _raw(result: dict[str, Any], *, is_read: bool) -> Raw:

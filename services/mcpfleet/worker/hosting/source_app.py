@@ -14,7 +14,7 @@ from mcpfleet.worker.settings import WorkerSettings
 if TYPE_CHECKING:
     from mcpfleet.worker.hosting.served_sources import ServedSources
 
-_BUILT: Final[tuple[Isolation, ...]] = ("shared", "call")
+_BUILT: Final[tuple[Isolation, ...]] = ("shared", "caller", "call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,10 @@ def check_built(source: Source) -> None:
             f"{where}the source {source.name!r} is {kinds[source.way.kind]}, and workers serve only commands and "
             "Python objects yet"
         )
-    if source.isolation not in _BUILT and not (isinstance(source.way, Object) and source.isolation is None):
-        what = "has no isolation" if source.isolation is None else f"has the isolation {source.isolation!r}"
+    if source.shared_by not in _BUILT:
         raise ConfigurationError(
-            f"{where}the source {source.name!r} {what}, and workers know only 'shared' and 'call' yet: "
-            'write isolation = "shared" to share one child among all callers, or isolation = "call"'
+            f"{where}the source {source.name!r} has the isolation {source.isolation!r}, and workers do not know it "
+            'yet: write isolation = "caller" for a process for each caller, or isolation = "call"'
         )
     if source.asks:
         raise ConfigurationError(

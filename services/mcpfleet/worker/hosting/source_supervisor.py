@@ -11,19 +11,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app.context import Context
 from mcpfleet.process.auto_reset_event import AutoResetEvent
-from mcpfleet.process.errors import leaves
 from mcpfleet.sources.source import Command, Object, Source
 from mcpfleet.wire.uri_template import UriTemplate
 from mcpfleet.worker.hosting import object_server
 from mcpfleet.worker.hosting.child import Reaping
-from mcpfleet.worker.hosting.connection import SourceConnection
+from mcpfleet.worker.hosting.connection import SourceConnection, running
 from mcpfleet.worker.hosting.handler import HostedHandler
-from mcpfleet.worker.hosting.link import SourceFailed, SourceLink
+from mcpfleet.worker.hosting.keyed_connections import ENDS, WINDOW, KeyedConnections, key_of, pause_after
+from mcpfleet.worker.hosting.link import Listener, SourceFailed, SourceLink
 from mcpfleet.worker.hosting.listing import SourceListing, list_source
 from mcpfleet.worker.hosting.stdio_link import stdio_link
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
@@ -32,10 +31,6 @@ SETTLES: Final = 0.25
 """Seconds without another change after which lists are read again (B23)."""
 SETTLES_WITHIN: Final = 2.0
 """Seconds after the first change in which they are read in any case."""
-_ENDS: Final = 5
-_WINDOW: Final = 60.0
-"""A source that ends so often in so many seconds is paused (B18)."""
-_LONGEST_PAUSE: Final = 60.0
 _LISTED_FOR: Final = 15 * 60.0
 """Seconds for which the last list of a source that is away stays (B18)."""
 _SHOWN: Final = 200
@@ -97,31 +92,32 @@ class SourceSupervisor:
         self._is_there = anyio.Event()
         self._is_paused = False
         self._changed = AutoResetEvent()
-        self._tasks: TaskGroup | None = None
-        """Runs the connections of single calls."""
-        self._own_connections: set[SourceConnection] = set()
+        self._keyed = KeyedConnections(
+            source, lambda: self._connection(_Unlisted(self)), log=self._log, on_update=on_update
+        )
         self._last_seen = time.monotonic()
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the source connected until cancelled: connect, list, follow, and begin again when it has ended."""
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keyed.run)
             await self._keep_connected()
 
     async def _keep_connected(self) -> None:
-        ends: deque[float] = deque(maxlen=_ENDS)
+        ends: deque[float] = deque(maxlen=ENDS)
         failures = 0
         while True:
             why = await self._connect_once()
             now = time.monotonic()
             ends.append(now)
-            is_often = len(ends) == _ENDS and now - ends[0] < _WINDOW
+            is_often = len(ends) == ENDS and now - ends[0] < WINDOW
             failures = failures + 1 if is_often or not why.was_listed else 0
             self._log.warning("source ended", why=why.text, listed=why.was_listed)
             self.has_tried.set()
             if failures:
-                await self._pause(why.text, min(2.0 ** (failures - 1), _LONGEST_PAUSE))
+                await self._pause(why.text, pause_after(failures))
 
     async def _connect_once(self) -> _End:
         """Make one connection, and follow it to its end; return why it has ended."""
@@ -191,6 +187,7 @@ class SourceSupervisor:
         if own != self._watched:
             self._watched = own
             self._watches_others.set()
+            self._keyed.watch(own)
 
     def _has(self, uri: str) -> bool:
         definitions = [each.definition for each in self.handlers]
@@ -234,12 +231,12 @@ class SourceSupervisor:
         Raises:
             NotSent: there is none, and none can be made now.
         """
-        del ctx
-        if self.source.isolation == "call":
-            async with self._own() as connection:
-                yield connection
-        else:
+        if self.source.shared_by == "shared":
             yield await self._shared()
+        else:
+            key = None if self.source.shared_by == "call" else key_of(ctx.principal)
+            async with self._keyed.use(key, may_start=not self._is_paused) as connection:
+                yield connection
 
     async def _shared(self) -> SourceConnection:
         while self._home is None or self._home.is_over:
@@ -248,44 +245,8 @@ class SourceSupervisor:
             await self._is_there.wait()
         return self._home
 
-    @asynccontextmanager
-    async def _own(self) -> AsyncIterator[SourceConnection]:
-        """Make a connection for one call, which nothing else uses before or after (B15)."""
-        if self._tasks is None or len(self._own_connections) >= self.source.children:
-            raise NotSent
-        connection, is_done = self._connection(), anyio.Event()
-        self._own_connections.add(connection)  # before another call can look; the connection's task takes it out
-        try:
-            try:
-                failure: SourceFailed | None = await self._tasks.start(self._run_own, connection, is_done)
-            except BaseException:
-                self._own_connections.discard(connection)  # the task may never have begun
-                raise
-            if failure is not None:
-                self._log.warning("source not connected", why=self.source.masked(str(failure)))
-                raise NotSent from failure
-            yield connection
-        finally:
-            is_done.set()
-
-    async def _run_own(
-        self, connection: SourceConnection, is_done: anyio.Event, *, task_status: TaskStatus[SourceFailed | None]
-    ) -> None:
-        """Run a connection for one call, whose answer need not wait for the connection's end."""
-        is_made = False
-        try:
-            async with running(connection):
-                is_made = True
-                task_status.started(None)
-                await is_done.wait()
-        except SourceFailed as failure:
-            if not is_made:
-                task_status.started(failure)
-        finally:
-            self._own_connections.discard(connection)
-
-    def _connection(self) -> SourceConnection:
-        return SourceConnection(self.source, self._open, self, self._era)
+    def _connection(self, listener: Listener | None = None) -> SourceConnection:
+        return SourceConnection(self.source, self._open, listener or self, self._era)
 
     def _open(self) -> AbstractAsyncContextManager[SourceLink]:
         command = command_of(self.source)
@@ -311,20 +272,15 @@ class SourceSupervisor:
         self._log.warning("source wrote no JSON-RPC", line=self.source.masked(line)[:_SHOWN])
 
 
-@asynccontextmanager
-async def running(connection: SourceConnection) -> AsyncIterator[SourceConnection]:
-    """Run a connection for the length of a block.
+class _Unlisted:
+    """Hears a connection whose lists nobody reads: lists are the configuration's, and not a caller's."""
 
-    Raises:
-        SourceFailed: it cannot be made.
-    """
-    try:
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(connection.run)
-            yield connection
-            tasks.cancel_scope.cancel()
-    except ExceptionGroup as group:  # each error here is one: the block's own, or that of the connection
-        raise leaves(group)[0] from None
+    def __init__(self, listener: Listener) -> None:
+        self.resource_updated = listener.resource_updated
+        self.logged = listener.logged
+
+    def lists_changed(self) -> None:
+        """Read nothing: the connection that lists tells its own changes."""
 
 
 def command_of(source: Source) -> Command:
