@@ -63,6 +63,11 @@ class _Held:
     is_over: anyio.Event = field(default_factory=anyio.Event)
     """Its child has ended, too."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it served, and takes no call any more."""
+        return self.connection.has_started and self.connection.is_over
+
 
 class _Ends:
     """The newest ends of one key's connections, and the pause that they brought."""
@@ -149,7 +154,7 @@ class KeyedConnections:
     async def _take(self, key: str | None, *, may_start: bool) -> _Held:
         while True:
             if key is not None and (held := self._by_key.get(key)) is not None:
-                if not held.connection.is_over:
+                if not held.is_lost:
                     held.uses += 1
                     return held
                 self._leave(held)
@@ -244,6 +249,8 @@ class KeyedConnections:
                 tasks.cancel_scope.cancel()
         finally:
             self._leave(held)  # its child may take seconds to end
+        if held.connection.is_over:
+            await held.connection.drained()
         if held.key is not None and held.connection.is_over:
             self._log.warning("connection ended", why=self._source.masked(await held.connection.why_over()))
 
@@ -273,7 +280,7 @@ class KeyedConnections:
         if held.key is not None:
             if self._by_key.get(held.key) is held:
                 del self._by_key[held.key]
-            if held.connection.is_over and held.connection.has_started:
+            if held.is_lost:
                 self._note_end(held.key)
 
     # -- pauses -------------------------------------------------------------------------------------------------------
