@@ -47,6 +47,7 @@ from mcpfleet.contracts.call import (
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.contracts.task_payloads import write_kept
 from mcpfleet.telemetry import names
+from mcpfleet.wire.errors import upstream_error
 from mcpfleet.wire.reply import result_body, written
 from mcpfleet.wire.texts import needs_scopes
 from mcpfleet.worker import texts
@@ -153,6 +154,9 @@ class ResultEncoder:
     def _of_source(self, work: Work, handler: Handler, error: UpstreamError | NotSent | UpstreamLost) -> RunEnd:
         """The end of a call that its source refused, has never heard of, or has not answered."""
         match error:
+            case UpstreamError() if isinstance(work, TaskWork):  # nobody translates the end of a task later
+                seen = upstream_error(error.code, error.message, error.data)
+                return self._authored(work, handler, UpstreamError(seen.code or 0, seen.message, seen.data), UPSTREAM)
             case UpstreamError():
                 return self._authored(work, handler, error, UPSTREAM)
             case NotSent() if isinstance(work, TaskWork):

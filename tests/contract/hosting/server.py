@@ -3,8 +3,9 @@
 It speaks raw JSON, so that a test sees which members come and go. Its tools:
 
 - `echo` returns its arguments and `_meta`, with members that no SDK knows.
-- `pid` returns its process, and so does `linger`, after which the end of its input does not end it.
-- `sleep` waits for a cancel, which it notes.
+- `pid` returns its process, and takes a `key` and a `number`.
+- `linger` returns its process, too, which the end of its input does not end then.
+- `sleep` notes that it ran in a file, if its arguments name one, and waits for a cancel, which it notes.
 - `steps` reports progress.
 - `fail` answers with the error in its arguments.
 - `die` ends the process in the call.
@@ -20,6 +21,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 ERA = sys.argv[1]
@@ -28,6 +30,7 @@ TOOLS: list[dict[str, Any]] = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "x-unknown": {"kept": None}}
     for name in ("echo", "pid", "sleep", "steps", "fail", "die", "declare", "write", "cancelled", "touch", "linger")
 ]
+TOOLS[1]["inputSchema"]["properties"] = {"key": {"type": "string"}, "number": {"type": "integer"}}
 cancels: list[Any] = []
 watched: list[str] = []
 lingers: list[bool] = []
@@ -60,6 +63,12 @@ def call(identifier: Any, name: str, given: dict[str, Any], meta: dict[str, Any]
             lingers.extend([True] * (name == "linger"))
             text = str(os.getpid())
         case "sleep":
+            if "file" in given:
+                with Path(given["file"]).open("a") as file:
+                    file.write("ran\n")
+            if "progressToken" in meta:
+                params = {"progressToken": meta["progressToken"], "progress": 1, "total": 2, "message": "half"}
+                say({"method": "notifications/progress", "params": params})
             waiting[identifier] = threading.Event()
             waiting[identifier].wait(30)
         case "cancelled":

@@ -115,7 +115,12 @@ class ArgumentChecks:
         self._compiled: OrderedDict[str, Validator | None] = OrderedDict()
 
     def problems(self, listed: Listed, arguments: dict[str, Any]) -> str | None:
-        """Return how arguments break a tool's schema, without repeating them; None where they do not."""
+        """Return how arguments break a tool's schema, without repeating them; None where they do not.
+
+        A source checks its own (B4).
+        """
+        if listed.definition.hosted is not None:
+            return None
         validator = self._validator(listed)
         if validator is None or validator.accepts(arguments):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, TypeGuard
@@ -11,17 +12,21 @@ from mcp_types import INTERNAL_ERROR
 
 from mcpfleet.app.client import Progress
 from mcpfleet.app.context import Context
-from mcpfleet.app.errors import InvalidArguments, OutputError
+from mcpfleet.app.errors import InvalidArguments, NotAccepted, OutputError
 from mcpfleet.app.handler import Function, Handler, HandlerRequest, Interceptor
 from mcpfleet.app.validation import Validator
 from mcpfleet.sources.overlay import Offer
 from mcpfleet.telemetry.trace import current
 from mcpfleet.wire.protocol import CONNECTION_META_KEY, SERVER_INFO_META_KEY
 from mcpfleet.worker.hosting.connection import SourceConnection
-from mcpfleet.worker.upstream import Raw, UpstreamError
+from mcpfleet.worker.upstream import NotSent, Raw, UpstreamError, UpstreamLost
 
 _OURS: Final = ("ttlMs", "cacheScope")
 """Members of a read's result that the edge writes (B2)."""
+_SENT: Final = "mcpfleet: sent"
+"""The step of a task after which its source may have run its call."""
+_NOT_SENT: Final = "mcpfleet: not sent"
+"""The step that takes it back, since no byte was sent."""
 
 
 class Connections(Protocol):
@@ -70,7 +75,8 @@ class HostedHandler(Handler):
         del threads, interceptors
         try:
             if self._input is not None and not self._input.accepts(request.arguments):
-                raise InvalidArguments(self._input.problems(request.arguments))
+                kind = NotAccepted if ctx.is_task else InvalidArguments  # a task's were checked by nobody before (K32)
+                raise kind(self._input.problems(request.arguments))
             result = await self._pass_on(request, ctx)
         finally:
             ctx.end()
@@ -88,9 +94,18 @@ class HostedHandler(Handler):
             if (report := progress_of(told)) is not None:
                 ctx.forward(report)
 
+        if self.definition.task is not None and request.completing is None and ctx.can_defer:
+            await ctx.defer()
         async with self._connections.connection(ctx) as connection:
+            if ctx.is_task:
+                await _mark_sent(ctx)
             ctx.begin()
-            result = await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
+            try:
+                result = await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
+            except NotSent:
+                if ctx.is_task:
+                    await ctx.asker.once(_NOT_SENT, b"", _true)
+                raise
             return result if connection.label is None else _labelled(result, connection.label)
 
     def _asked(self, request: HandlerRequest) -> tuple[str, dict[str, Any]]:
@@ -118,6 +133,31 @@ class HostedHandler(Handler):
 
     def _finish(self, value: Any, request: HandlerRequest) -> Raw:
         raise NotImplementedError
+
+
+async def _mark_sent(ctx: Context) -> None:
+    """Note with the task that its call is sent now, which happens once: B8 holds over attempts and workers.
+
+    Raises:
+        UpstreamLost: an earlier attempt may have sent it.
+        Suspended: another worker has the task by now.
+    """
+    own = secrets.token_hex(8)
+
+    async def mark() -> str:
+        return own
+
+    while await ctx.asker.once(_SENT, b"", mark) != own:
+        await ctx.asker.once(_NOT_SENT, b"", _lost)
+    await ctx.asker.make_sure()
+
+
+async def _true() -> bool:
+    return True
+
+
+async def _lost() -> bool:
+    raise UpstreamLost
 
 
 def progress_of(told: Mapping[str, Any]) -> Progress | None:

@@ -89,7 +89,7 @@ def check_built(source: Source) -> None:
             "questions on yet: write asks = []"
         )
     for name, tool in source.tools.items():
-        for setting in ("asks", "task", "era"):
+        for setting in ("asks", "era"):
             if getattr(tool, setting):
                 raise ConfigurationError(
                     f"{where}the source {source.name!r}, tools.{name}.{setting}: no worker does this yet: leave it out"
