@@ -50,9 +50,10 @@ class Pictures:
 
     async def until(self, holds: Callable[[dict[str, Any]], object], *, within: float = 20.0) -> dict[str, Any]:
         """Wait for a picture of which something holds."""
-        with anyio.fail_after(within):
+        with anyio.move_on_after(within):
             while not (self.last and holds(self.last)):
                 await self._came.wait()
+        assert self.last and holds(self.last), self.last  # noqa: PT018  # the picture says what is missing
         return self.last
 
 

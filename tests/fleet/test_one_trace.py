@@ -188,7 +188,13 @@ async def test_what_an_edge_tells_its_streams_is_part_of_the_trace_of_the_change
 
 async def test_a_change_of_a_list_is_part_of_the_trace_of_what_made_it() -> None:
     """From the call whose handler declares a tool, by the worker's announcement, to each edge that has the new list."""
-    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, Client(fleet.urls[0]) as listener:
+    # The client lists the tools after its call: that must not fetch the snapshot before the hint comes.
+    lasting = {"MCPFLEET_SNAPSHOT_LASTS": "60"}
+    async with (
+        collector() as receiver,
+        fleet_of(receiver, TRACED, **lasting) as fleet,
+        Client(fleet.urls[0]) as listener,
+    ):
         async with listener.listen(tools_list_changed=True) as stream:
             async with Client(fleet.urls[1]) as client:
                 await client.call_tool("grow", {})
