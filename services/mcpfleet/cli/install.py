@@ -89,7 +89,7 @@ def server_of(client: ClientName, where: str, token: str | None) -> dict[str, An
     Raises:
         ConfigurationError: the target is not a file or module that can be found, or the token is not in a file.
     """
-    described, is_url = _FILES[client], "://" in where
+    described, is_url = _FILES[client], where.startswith(("http://", "https://"))
     if is_url and token is None and described.speaks_http:
         return {"type": "http", "url": where} if described.has_type else {"url": where}
     words = ["stdio", where if is_url else absolute_target(where)]
@@ -122,11 +122,24 @@ def absolute_target(target: str) -> str:
     Raises:
         ConfigurationError: there is no such file or module.
     """
+    from mcpfleet.sources.names import FILE, OPENAPI  # noqa: PLC0415  # a URL needs none of it
+
+    if target.startswith(OPENAPI):
+        return OPENAPI + _absolute_file(target.removeprefix(OPENAPI), target)
+    if (file := FILE.fullmatch(target)) is not None:
+        return _absolute_file(file["file"], target) + (f":{file['name']}" if file["name"] else "")
     place, colon, attribute = target.partition(":")
     path = Path(place).resolve() if place.endswith(".py") else _file_of(place)
     if path is None or not path.is_file():
         raise ConfigurationError(f"{target}: there is no such application: give path/to/app.py")
     return f"{path}{colon}{attribute}"
+
+
+def _absolute_file(place: str, target: str) -> str:
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise ConfigurationError(f"{target}: there is no file {place}")
+    return str(path)
 
 
 def _file_of(module: str) -> Path | None:
@@ -168,16 +181,30 @@ def _mcpfleet() -> list[str]:
 
 def _derived(where: str) -> str:
     """A name for the server: the application's, or the host's first word."""
-    if "://" in where:
+    if where.startswith(("http://", "https://")):
         host = urlsplit(where).hostname or ""
         word = host.partition(".")[0]
         return word if re.fullmatch(r"[a-z][a-z0-9-]{0,63}", word) and word != "localhost" else "mcpfleet"
+    if (name := _of_sources(where)) is not None:
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64] or "mcpfleet"
     place = where.partition(":")[0]
     path = Path(place)
     last = (
         (path.parent.name if path.stem in {"__init__", "__main__"} else path.stem) if place.endswith(".py") else place
     )
     return re.sub(r"[^A-Za-z0-9_-]+", "-", last.rpartition(".")[2]).strip("-")[:64] or "mcpfleet"
+
+
+def _of_sources(where: str) -> str | None:
+    """Return a name for servers that exist: the named one's, or the folder's of their file; None for an application."""
+    from mcpfleet.sources.names import FILE, OPENAPI  # noqa: PLC0415  # a URL needs none of it
+
+    if where.startswith(OPENAPI):
+        return Path(where.removeprefix(OPENAPI)).stem
+    if (file := FILE.fullmatch(where)) is None:
+        return None
+    folder = Path(file["file"]).resolve().parent
+    return file["name"] or (folder.parent if folder.name in {".vscode", ".cursor"} else folder).name
 
 
 def _claude_command(name: str, server: Mapping[str, Any]) -> list[str]:

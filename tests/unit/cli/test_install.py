@@ -189,3 +189,20 @@ def test_a_module_is_found_without_importing_it(home: Path) -> None:
 )
 def test_each_system_has_its_own_places(platform: str, client: ClientName, place: str, home: Path) -> None:
     assert place_of(client, platform, {}) == home / place
+
+
+def test_files_of_servers_are_named_by_absolute_paths_and_their_folders(home: Path) -> None:
+    folder = home / "work" / ".vscode"
+    folder.mkdir(parents=True)
+    for name in ("mcp.json", "fleet.toml", "api.yaml"):
+        (folder / name).touch()
+    for target, last, name in (
+        ("work/.vscode/mcp.json", f"{folder}/mcp.json", "work"),
+        ("work/.vscode/fleet.toml:notes", f"{folder}/fleet.toml:notes", "notes"),
+        ("openapi:work/.vscode/api.yaml", f"openapi:{folder}/api.yaml", "api"),
+    ):
+        write("cursor", target)
+        written = json.loads((home / FILES["cursor"]).read_text())["mcpServers"]
+        assert written[name]["args"][-2:] == ["stdio", last]
+    with pytest.raises(ConfigurationError, match="there is no file none"):
+        absolute_target("none.json")

@@ -28,7 +28,11 @@ Where = Annotated[
 ]
 Installed = Annotated[
     str,
-    typer.Argument(metavar="URL|TARGET", help="An endpoint, or an application: path/to/app.py or module:attribute."),
+    typer.Argument(
+        metavar="URL|TARGET",
+        help="An endpoint, an application (path/to/app.py or module:attribute), or MCP servers that exist (fleet.toml, "
+        ".mcp.json, server.py:mcp).",
+    ),
 ]
 
 
