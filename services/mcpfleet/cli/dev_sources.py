@@ -14,7 +14,7 @@ from mcpfleet.contracts.endpoints import EVERY_POOL
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.tracebacks import shown_path
 from mcpfleet.sources.reading import Configuration
-from mcpfleet.sources.source import Command, Object, Source
+from mcpfleet.sources.source import Command, Object, Source, Url
 from mcpfleet.sources.target import SourceTarget
 from mcpfleet.worker.hosting.source_app import SourceApp
 
@@ -82,6 +82,8 @@ def command_of(source: Source) -> str:
         import shlex  # noqa: PLC0415  # few need it
 
         return f"{source.name}: {shlex.join(way.words) if not way.shown else ' '.join(way.shown)}"
+    if isinstance(way, Url):
+        return f"{source.name}: {way.without_secrets}"
     return f"{source.name}: {getattr(way, 'shown', '') or getattr(way, 'url', '') or getattr(way, 'target', '')}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -75,6 +76,13 @@ class Url(_Model):
     headers: Mapping[str, Value] = Field(default_factory=dict)
     auth: Mapping[str, Any] | None = Field(default=None, repr=False)
     """The table `auth`, with its references read as `Value`s."""
+
+    @property
+    def without_secrets(self) -> str:
+        """The URL for people: a password and a query may be secrets, though nothing says so."""
+        parts = urlsplit(self.shown or self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path, "…" if parts.query else "", ""))
 
 
 class Object(_Model):

@@ -26,8 +26,8 @@ SETTINGS: Final = (frozenset(Source.model_fields) - {"name", "way", "place", *RE
 _AUTH: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "bearer": (frozenset({"token"}), frozenset()),
     "headers": (frozenset({"headers"}), frozenset()),
-    "client_credentials": (frozenset({"client_id", "client_secret"}), frozenset({"scopes"})),
-    "private_key_jwt": (frozenset({"client_id", "private_key"}), frozenset({"scopes", "algorithm"})),
+    "client_credentials": (frozenset({"client_id", "client_secret"}), frozenset({"scopes", "issuer"})),
+    "private_key_jwt": (frozenset({"client_id", "private_key"}), frozenset({"scopes", "algorithm", "issuer"})),
     "exchange": (frozenset({"audience"}), frozenset({"scopes", "list_auth"})),
 }
 """The kinds of `auth`: the members that each needs, and those that it may have."""
@@ -211,7 +211,7 @@ class SourceTable:
                     made[name] = self._values(at, each)
                 case "list_auth":
                     made[name] = self._auth_of(at, each)
-                case "audience" | "algorithm":
+                case "audience" | "algorithm" | "issuer":
                     made[name] = self.expansion.text(at, each).text
                 case _:
                     made[name] = self.expansion.value(at, each)

@@ -53,7 +53,10 @@ def test_the_one_object_of_the_first_class_needs_no_name() -> None:
 @pytest.mark.parametrize(
     ("refused", "why"),
     [
-        (Source(name="crm", way=Url(url="https://crm.example/mcp"), place="fleet.toml:3"), "fleet.toml:3: .*is a URL"),
+        (
+            Source(name="crm", way=Url(url="https://crm.example", auth={"kind": "exchange"}), place="fleet.toml:3"),
+            "fleet.toml:3: .*'exchange'",
+        ),
         (Source(name="api", way=OpenApi(document="api.yaml")), "is an OpenAPI document"),
         (source(isolation="session"), "has the isolation 'session'.*write isolation"),
         (source(asks=("elicitation.form",)), "write asks = "),

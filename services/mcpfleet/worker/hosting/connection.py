@@ -137,7 +137,7 @@ class SourceConnection:
         except NotSent:
             raise SourceFailed(await self._link.why_over()) from None
         except UpstreamLost:
-            raise SourceFailed(await self._link.why_over(), is_era=is_auto) from None
+            raise SourceFailed(await self._link.why_over(), is_era=is_auto and self._link.is_process) from None
         except Turned as error:
             raise SourceFailed(error.why, is_refused=True) from error
         except UpstreamError as error:

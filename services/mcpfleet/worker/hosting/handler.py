@@ -17,8 +17,10 @@ from mcpfleet.app.handler import Function, Handler, HandlerRequest, Interceptor
 from mcpfleet.app.validation import Validator
 from mcpfleet.sources.overlay import Offer
 from mcpfleet.telemetry.trace import current
+from mcpfleet.wire.parameter_headers import headers_of
 from mcpfleet.wire.protocol import CONNECTION_META_KEY, SERVER_INFO_META_KEY
 from mcpfleet.worker.hosting.connection import SourceConnection
+from mcpfleet.worker.hosting.link import Unheard
 from mcpfleet.worker.upstream import NotSent, Raw, UpstreamError, UpstreamLost
 
 _OURS: Final = ("ttlMs", "cacheScope")
@@ -34,6 +36,9 @@ class Connections(Protocol):
 
     def connection(self, ctx: Context) -> AbstractAsyncContextManager[SourceConnection]:
         """Use a connection for one call; raises `NotSent` where there is none."""
+
+    def input_schema(self, tool: str) -> Any:
+        """Return the newest input schema of a tool, by the source's own name of it; None without one."""
 
 
 class HostedHandler(Handler):
@@ -88,25 +93,42 @@ class HostedHandler(Handler):
         return _raw(result, is_read="contents" in result)
 
     async def _pass_on(self, request: HandlerRequest, ctx: Context) -> dict[str, Any]:
+        if self.definition.task is not None and request.completing is None and ctx.can_defer:
+            await ctx.defer()
+        try:
+            return await self._send(request, ctx)
+        except Unheard:  # the next connection is another one: that one takes no request any more
+            return await self._send(request, ctx)
+
+    async def _send(self, request: HandlerRequest, ctx: Context) -> dict[str, Any]:
         method, params = self._asked(request)
 
         def tell(told: Mapping[str, Any]) -> None:
             if (report := progress_of(told)) is not None:
                 ctx.forward(report)
 
-        if self.definition.task is not None and request.completing is None and ctx.can_defer:
-            await ctx.defer()
         async with self._connections.connection(ctx) as connection:
             if ctx.is_task:
                 await _mark_sent(ctx)
             ctx.begin()
             try:
-                result = await connection.request(method, params, meta=_traced(request.meta), on_progress=tell)
-            except NotSent:
+                result = await connection.request(
+                    method, params, meta=_traced(request.meta), headers=self._mirrored(request), on_progress=tell
+                )
+            except (NotSent, Unheard):
                 if ctx.is_task:
                     await ctx.asker.once(_NOT_SENT, b"", _true)
                 raise
             return result if connection.label is None else _labelled(result, connection.label)
+
+    def _mirrored(self, request: HandlerRequest) -> dict[str, str]:
+        """Return the headers that repeat arguments, as the source's own schema names them (M6)."""
+        if self.definition.kind != "tool" or request.completing is not None:
+            return {}
+        try:
+            return headers_of(self._connections.input_schema(self._upstream), request.arguments)
+        except ValueError:  # the source's schema breaks the rules: it says so itself, if it reads them
+            return {}
 
     def _asked(self, request: HandlerRequest) -> tuple[str, dict[str, Any]]:
         """Return the method and the parameters by which the source knows the request."""

@@ -36,6 +36,9 @@ class SourceLink(Protocol):
     def dispatcher(self) -> Dispatcher[TransportContext]:
         """Sends requests, and hears the source."""
 
+    is_process: bool
+    """Whether the source is a process of its own, which a handshake that it does not know may end."""
+
     def was_begun(self, request: RequestId) -> bool:
         """Return whether a byte of a request may have been sent."""
 

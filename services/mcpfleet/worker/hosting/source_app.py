@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process
-from mcpfleet.sources.source import Command, Isolation, Object, Source
+from mcpfleet.sources.source import Isolation, OpenApi, Source, Url
 from mcpfleet.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -72,11 +72,15 @@ def check_built(source: Source) -> None:
         ConfigurationError: the sentence names the source, the setting and what can be written instead.
     """
     where = f"{source.place}: " if source.place else ""
-    if not isinstance(source.way, Command | Object):
-        kinds = {"url": "a URL", "openapi": "an OpenAPI document"}
+    if isinstance(source.way, OpenApi):
         raise ConfigurationError(
-            f"{where}the source {source.name!r} is {kinds[source.way.kind]}, and workers serve only commands and "
+            f"{where}the source {source.name!r} is an OpenAPI document, and workers serve only commands, URLs and "
             "Python objects yet"
+        )
+    if isinstance(source.way, Url) and (source.way.auth or {}).get("kind") == "exchange":
+        raise ConfigurationError(
+            f"{where}the source {source.name!r} has auth of the kind 'exchange', and nothing exchanges tokens yet: "
+            "write a credential of the source's own, such as the kind 'client_credentials'"
         )
     if source.shared_by not in _BUILT:
         raise ConfigurationError(

@@ -8,14 +8,15 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app.context import Context
 from mcpfleet.process.auto_reset_event import AutoResetEvent
-from mcpfleet.sources.source import Command, Object, Source
+from mcpfleet.sources.source import Command, Object, Source, Url
 from mcpfleet.wire.uri_template import UriTemplate
 from mcpfleet.worker.hosting import object_server
 from mcpfleet.worker.hosting.child import Reaping
@@ -26,6 +27,9 @@ from mcpfleet.worker.hosting.link import Listener, SourceFailed, SourceLink
 from mcpfleet.worker.hosting.listing import SourceListing, list_source
 from mcpfleet.worker.hosting.stdio_link import stdio_link
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
+
+if TYPE_CHECKING:
+    from mcpfleet.worker.hosting.http_credentials import Tokens
 
 SETTLES: Final = 0.25
 """Seconds without another change after which lists are read again (B23)."""
@@ -73,6 +77,7 @@ class SourceSupervisor:
         self.handlers: tuple[HostedHandler, ...] = ()
         """Its declarations now; replaced as a whole, since another thread reads it."""
         self.listing: SourceListing | None = None
+        self._schemas: dict[str, Any] = {}
         self.has_tried = anyio.Event()
         """It was listed, or its first start has failed."""
         self._reaping = reaping
@@ -95,14 +100,17 @@ class SourceSupervisor:
         self._keyed = KeyedConnections(
             source, lambda: self._connection(_Unlisted(self)), log=self._log, on_update=on_update
         )
+        self._tokens: Tokens | None = None
+        self._tasks: TaskGroup | None = None
+        """Runs connections over HTTP, whose requests may go on beside the next one."""
         self._last_seen = time.monotonic()
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the source connected until cancelled: connect, list, follow, and begin again when it has ended."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keyed.run)
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._keyed.run)
             await self._keep_connected()
 
     async def _keep_connected(self) -> None:
@@ -123,7 +131,7 @@ class SourceSupervisor:
         """Make one connection, and follow it to its end; return why it has ended."""
         was_listed = False
         try:
-            async with running(self._connection()) as connection:
+            async with self._connected() as connection:
                 await self._list(connection)
                 was_listed = True
                 self._era = "2026" if connection.facts.is_modern else "2025"
@@ -139,10 +147,47 @@ class SourceSupervisor:
         except SourceFailed as error:
             if error.is_era:
                 self._era = "2025"
+            elif error.is_refused:
+                self._era = self.source.era
             return _End(self.source.masked(str(error)), was_listed=was_listed)
         except (UpstreamError, NotSent, UpstreamLost) as error:
             why = self.source.masked(str(error)) or "the connection ended"
             return _End(f"did not list what it offers: {why}", was_listed=was_listed)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[SourceConnection]:
+        """Hold a connection for the length of a block; what runs on one over HTTP goes on beside the next one.
+
+        Raises:
+            SourceFailed: it cannot be made.
+        """
+        connection, is_left = self._connection(), anyio.Event()
+        if not isinstance(self.source.way, Url):
+            async with running(connection):
+                yield connection
+            return
+        assert self._tasks is not None
+        failure: SourceFailed | None = await self._tasks.start(self._run_until_drained, connection, is_left)
+        if failure is not None:
+            raise failure
+        try:
+            yield connection
+        finally:
+            is_left.set()
+
+    async def _run_until_drained(
+        self, connection: SourceConnection, is_left: anyio.Event, *, task_status: TaskStatus[SourceFailed | None]
+    ) -> None:
+        is_made = False
+        try:
+            async with running(connection):
+                is_made = True
+                task_status.started(None)
+                await is_left.wait()
+                await connection.drained()
+        except SourceFailed as failure:
+            if not is_made:
+                task_status.started(failure)
 
     async def _pause(self, why: str, seconds: float) -> None:
         """Refuse calls for a while; drop the list of a source that has been away for long."""
@@ -219,8 +264,17 @@ class SourceSupervisor:
             self.handlers = tuple(
                 HostedHandler(each, self, checks=self.source.check) for each in listing.overlaid.offers
             )
+            self._schemas = {
+                each.declared: each.definition.wire.get("inputSchema")
+                for each in listing.overlaid.offers
+                if each.definition.kind == "tool"
+            }
             self.watch(self._watched_by_clients)
             self._on_change()
+
+    def input_schema(self, tool: str) -> Any:
+        """Return the newest input schema of a tool, by the source's own name of it; None without one."""
+        return self._schemas.get(tool)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -231,12 +285,18 @@ class SourceSupervisor:
         Raises:
             NotSent: there is none, and none can be made now.
         """
-        if self.source.shared_by == "shared":
+        if self._is_shared:
             yield await self._shared()
         else:
             key = None if self.source.shared_by == "call" else key_of(ctx.principal)
             async with self._keyed.use(key, may_start=not self._is_paused) as connection:
                 yield connection
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether all callers share the connection: over HTTP, one of 2026-07-28 has no state to mix."""
+        has_no_state = isinstance(self.source.way, Url) and self._era == "2026"
+        return self.source.shared_by == "shared" or (self.source.isolation is None and has_no_state)
 
     async def _shared(self) -> SourceConnection:
         while self._home is None or self._home.is_over:
@@ -249,8 +309,25 @@ class SourceSupervisor:
         return SourceConnection(self.source, self._open, listener or self, self._era)
 
     def _open(self) -> AbstractAsyncContextManager[SourceLink]:
+        if isinstance(self.source.way, Url):
+            return self._open_url(self.source.way)
         command = command_of(self.source)
         return stdio_link(self.source, command, self._reaping, on_noise=self._hear_noise, on_error=self._output.info)
+
+    def _open_url(self, way: Url) -> AbstractAsyncContextManager[SourceLink]:
+        # Sources that are processes need no HTTP.
+        from mcpfleet.worker.hosting.http_credentials import tokens_of  # noqa: PLC0415
+        from mcpfleet.worker.hosting.http_link import http_link  # noqa: PLC0415
+
+        if self._tokens is None:  # all connections share it
+            self._tokens = tokens_of(way)
+        return http_link(self.source, way, self._tokens, on_gap=self._missed, on_noise=self._hear_noise)
+
+    def _missed(self) -> None:
+        """Take everything for changed, since a stream of changes was opened again."""
+        self.lists_changed()
+        for uri in self._watched:
+            self._on_update(uri)
 
     # -- what it says by itself ---------------------------------------------------------------------------------------
 

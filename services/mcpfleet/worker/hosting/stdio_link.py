@@ -63,6 +63,8 @@ class StdioLink:
             await self._child.wait()
             await self._errors_over.wait()
 
+    is_process = True
+
     @property
     def is_over(self) -> bool:
         """Whether its child reads or writes no more."""
