@@ -37,8 +37,8 @@ from mcpfleet.worker.hosting.http_endpoint import HANDSHAKES, SESSION, HttpEndpo
 from mcpfleet.worker.hosting.http_wire import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
+    AnswerTooLarge,
     Cursor,
-    TooLarge,
     body_of,
     client_for,
     events_of,
@@ -49,7 +49,7 @@ from mcpfleet.worker.hosting.http_wire import (
     why_unreachable,
 )
 from mcpfleet.worker.hosting.link import Turned, Unheard
-from mcpfleet.worker.hosting.pipes import Stream, read_message
+from mcpfleet.worker.hosting.pipes import OwnedStream, read_message
 from mcpfleet.worker.upstream import UpstreamError
 
 _NOTIFIES_WITHIN: Final = 5.0
@@ -58,7 +58,7 @@ _RESUMES: Final = 2
 """Attempts in a row to take up a stream of 2025 again."""
 
 
-class HttpLink(Stream):
+class HttpLink(OwnedStream):
     """The messages of one connection, and its session where the source begins one."""
 
     def __init__(
@@ -167,7 +167,7 @@ class HttpLink(Stream):
             except NoToken as error:
                 self._end(f"cannot be asked: {error}")
                 await self._lose(post)
-            except TooLarge as error:
+            except AnswerTooLarge as error:
                 self._on_noise(f"{post.request.method}: {error}")
                 await self._lose(post)
             except Exception as error:  # an error of any kind here would end every other request

@@ -36,7 +36,7 @@ _MEANINGS: Final[Mapping[type[BaseException], str]] = {
 }
 
 
-class TooLarge(Exception):
+class AnswerTooLarge(Exception):
     """Raised when a body or an event is larger than `message_limit`."""
 
     def __init__(self, limit: int) -> None:
@@ -64,14 +64,14 @@ async def body_of(response: httpx2.Response, limit: int) -> bytes:
     """Read a body.
 
     Raises:
-        TooLarge: it has more bytes.
+        AnswerTooLarge: it has more bytes.
         httpx2.TransportError: it broke off.
     """
     parts, size = [], 0
     async for part in response.aiter_bytes():
         size += len(part)
         if size > limit:
-            raise TooLarge(limit)
+            raise AnswerTooLarge(limit)
         parts.append(part)
     return b"".join(parts)
 
@@ -80,14 +80,14 @@ async def events_of(response: httpx2.Response, limit: int) -> AsyncIterator[http
     """Read a stream of events.
 
     Raises:
-        TooLarge: an event has more bytes.
+        AnswerTooLarge: an event has more bytes.
         httpx2.TransportError: it broke off.
     """
     try:
         async for event in httpx2.EventSource(response, max_event_size=limit):
             yield event
     except httpx2.SSEError as error:
-        raise TooLarge(limit) from error
+        raise AnswerTooLarge(limit) from error
 
 
 @dataclass

@@ -30,7 +30,7 @@ from pydantic_core import from_json, to_json
 from mcpfleet.worker.hosting.child import LONGEST_LINE, HostedChild
 
 
-class Stream:
+class OwnedStream:
     """The common part of both: the dispatcher enters and leaves them, and the child's pipes outlive that."""
 
     async def aclose(self) -> None:
@@ -45,7 +45,7 @@ class Stream:
         await self.aclose()
 
 
-class MessagesIn(Stream):
+class MessagesIn(OwnedStream):
     """The messages that a child writes. Lines that are none are told, and dropped."""
 
     def __init__(self, stdout: asyncio.StreamReader, begun: Set[RequestId], on_noise: Callable[[str], None]) -> None:
@@ -97,7 +97,7 @@ class MessagesIn(Stream):
             raise StopAsyncIteration from None
 
 
-class MessagesOut(Stream):
+class MessagesOut(OwnedStream):
     """The messages that a child is sent."""
 
     def __init__(self, stdin: asyncio.StreamWriter) -> None:
