@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -41,6 +42,10 @@ class Reaper:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._left_behind: dict[int, float] = {}
         """When a process group whose leader has ended is killed, by monotonic seconds."""
+        self._families: dict[int, Iterable[int]] = {}
+        """The descendants of a child that was told to end."""
+        self._orphans: list[tuple[float, Iterable[int]]] = []
+        """Those of a child that has ended so, in other groups, too, and when they are killed."""
 
     def run(self) -> None:
         """Serve until the socket ends; then end every descendant."""
@@ -56,7 +61,7 @@ class Reaper:
         poll.register(wakes, select.POLLIN)
         try:
             while True:
-                ready = {fd for fd, _ in poll.poll(100 if self._left_behind else None)}
+                ready = {fd for fd, _ in poll.poll(100 if self._left_behind or self._orphans else None)}
                 if wakes in ready:
                     os.read(wakes, _CHUNK)
                 if self._worker.fileno() in ready and not self._read():
@@ -85,6 +90,7 @@ class Reaper:
                 fds, self._fds = self._fds, []
                 self._tell({"number": request["number"], **self._start(request, fds)})
             case "terminate" if request["pid"] in self._children:  # the number of another is another process by now
+                self._families[request["pid"]] = descendants(request["pid"])  # nobody knows them once it has ended
                 signal_group(request["pid"], signal.SIGTERM)
             case "kill" if request["pid"] in self._children:
                 kill_tree(request["pid"])
@@ -126,12 +132,17 @@ class Reaper:
                 self._tell({"ended": pid, "status": child.returncode})
                 if signal_group(pid, signal.SIGTERM):
                     self._left_behind[pid] = time.monotonic() + GRACE
+                if family := _still_ours(self._families.pop(pid, ())):
+                    _signal_each(family, signal.SIGTERM)
+                    self._orphans.append((time.monotonic() + GRACE, family))
 
     def _kill_left_behind(self, now: float) -> None:
         for group, due in list(self._left_behind.items()):
             if now >= due:
                 del self._left_behind[group]
                 signal_group(group, signal.SIGKILL)
+        while self._orphans and now >= self._orphans[0][0]:
+            _signal_each(_still_ours(self._orphans.pop(0)[1]), signal.SIGKILL)
 
     def _tell(self, answer: dict[str, Any]) -> None:
         self._worker.sendall(json.dumps(answer).encode() + b"\n")
@@ -159,14 +170,24 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
+def _still_ours(pids: Iterable[int]) -> list[int]:
+    """Return those that are descendants of this process: a number may be another's by now."""
+    wanted = {*pids}
+    return [pid for pid in descendants(os.getpid()) if pid in wanted] if wanted else []
+
+
+def _signal_each(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
 def kill_tree(pid: int) -> None:
     """Kill a child, its group and its descendants, those in other groups, too."""
     for _ in range(5):  # one may fork while it is looked for
         found = descendants(pid)
         signal_group(pid, signal.SIGKILL)
-        for each in [pid, *found]:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(each, signal.SIGKILL)
+        _signal_each([pid, *found], signal.SIGKILL)
         if not found:
             return
         time.sleep(_PAUSE / 4)
@@ -197,9 +218,7 @@ def descendants(of: int) -> list[int]:
 def end_all() -> None:
     """End every descendant of this process: by SIGTERM, and by SIGKILL after the grace."""
     began, own = time.monotonic(), os.getpid()
-    for pid in descendants(own):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGTERM)
+    _signal_each(descendants(own), signal.SIGTERM)
     while True:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -208,9 +227,7 @@ def end_all() -> None:
         if not left:
             return
         if time.monotonic() - began > GRACE:
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            _signal_each(left, signal.SIGKILL)
         time.sleep(_PAUSE)
 
 
