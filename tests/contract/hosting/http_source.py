@@ -89,6 +89,8 @@ class HttpSource:
         self.session: str | None = None
         self.watched: list[str] = []
         self.cancels: list[Any] = []
+        self.order: list[str] = []
+        """The streams of changes, as they were opened and closed."""
         self._server: asyncio.Server | None = None
         self._streams: set[asyncio.StreamWriter] = set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -201,7 +203,11 @@ class HttpSource:
             acknowledged = {"method": "notifications/subscriptions/acknowledged", "params": told}
             await _chunk(writer, event({"jsonrpc": "2.0", **acknowledged}))
         self._streams.add(writer)
-        await asyncio.Event().wait()
+        self.order.append("opened")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.order.append("closed")
 
     async def _result(self, received: Received, writer: asyncio.StreamWriter) -> Any:
         params = received.body.get("params", {})

@@ -368,6 +368,16 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_cause() -> None
     )
 
 
+@pytest.mark.rule("B5")
+async def test_a_stream_for_other_resources_is_opened_before_the_former_ends() -> None:
+    async with http_source() as upstream, hosted_fleet(of_url(upstream)) as fleet, fleet.http() as http:
+        await until(lambda: upstream.order == ["opened"])
+        async with listening(http, "/mcp", resourceSubscriptions=["raw://one"]):
+            await until(lambda: len(upstream.order) > 2)
+            assert upstream.order == ["opened", "opened", "closed"]
+            assert upstream.watched == ["raw://one"]
+
+
 @pytest.mark.rule("B21")
 async def test_no_line_of_the_log_has_a_secret(fleet: LocalFleet, upstream: HttpSource) -> None:
     upstream.rule = lambda received: Reply(error(received, 1, SECRET)) if received.asks == "tools/list" else None
