@@ -102,15 +102,16 @@ def serve(report: ImportReport, app: SourceApp) -> int:
         from mcpfleet.process.logs import say_ready  # noqa: PLC0415
         from mcpfleet.worker.__main__ import serve_over  # noqa: PLC0415
 
-        served = app.served_by(process)
+        pool = process.settings.pool or app.name
+        bus = bus_of(process, pool_user(pool))
+        served = app.served_by(process, bus, pool)
 
         def ready() -> None:
             if file is not None:
                 write(listed(report, served), Path(file))
             say_ready(process.log)
 
-        pool = process.settings.pool or app.name
-        await serve_over(process, bus_of(process, pool_user(pool)), served, pool, ready, tells_silent_tools=False)
+        await serve_over(process, bus, served, pool, ready, tells_silent_tools=False)
 
     return run(Service("worker", work, WorkerSettings), known=SETTINGS.values())
 

@@ -18,6 +18,7 @@ from mcpfleet.store.errors import OUTAGES
 from mcpfleet.subscriptions.actor import SessionsActor, SubscriptionsActor
 from mcpfleet.subscriptions.grants import GrantRepository
 from mcpfleet.subscriptions.notifications import SessionNotifications
+from mcpfleet.subscriptions.places import PlaceRepository, PlacesActor
 from mcpfleet.subscriptions.renewals import GrantRenewals
 from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import SessionRepository
@@ -42,12 +43,14 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
         grants = GrantRepository(store, settings)
         hints = UriHints(bus, grants, notifications, log=log)
         renewals = GrantRenewals(grants, bus, notifications, settings, log=log)
+        places = PlaceRepository(store)
         sweeper = SubscriptionsSweeper(
-            repository, sessions, grants, notifications, bus, process, instruments=instruments
+            repository, sessions, grants, places, notifications, bus, process, instruments=instruments
         )
         handlers = (
             SubscriptionsActor(repository, sweeper, settings, log=log),
             SessionsActor(sessions, grants, hints, notifications, settings, log=log),
+            PlacesActor(places),
         )
 
         async def beside() -> None:

@@ -16,6 +16,7 @@ from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.grants import GrantRepository
 from mcpfleet.subscriptions.notifications import SessionNotifications
+from mcpfleet.subscriptions.places import PlaceRepository
 from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
@@ -35,6 +36,7 @@ class SubscriptionsSweeper:
         repository: StreamRepository,
         sessions: SessionRepository,
         grants: GrantRepository,
+        places: PlaceRepository,
         notifications: SessionNotifications,
         bus: Bus,
         process: Process[SubscriptionsSettings],
@@ -44,6 +46,7 @@ class SubscriptionsSweeper:
         self._repository = repository
         self._sessions = sessions
         self._grants = grants
+        self._places = places
         self._notifications = notifications
         self._instruments = instruments
         self._counted = -math.inf
@@ -82,6 +85,7 @@ class SubscriptionsSweeper:
                 gone = await self._repository.sweep(lost=lost)
                 self._notifications.all_changed(await self._grants.drop_streams(gone))
                 await self._end_sessions()
+                await self._places.sweep()
                 await self._measure()
         except StoreError as error:
             self._window.interrupt()

@@ -1,4 +1,4 @@
-"""The tables of subscriptions: live edges, their streams by partition, and the sessions of clients."""
+"""The tables of subscriptions: live edges, their streams by partition, sessions of clients, and places of workers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ EDGE_LENGTH: Final = 16
 NAME_LENGTH: Final = 63
 REVISION_LENGTH: Final = 16
 LEVEL_LENGTH: Final = 16
+PROCESS_LENGTH: Final = 64
 
 edges: Final = Table(
     "subscriptions_edges",
@@ -92,5 +93,26 @@ session_uris: Final = Table(
 # The first finds the grants to renew, the second those that a hint concerns.
 Index("subscriptions_session_uris_lease", session_uris.c.lease_until)
 Index("subscriptions_session_uris_key", session_uris.c.uri_key, session_uris.c.endpoint)
+
+place_workers: Final = Table(
+    "subscriptions_place_workers",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("worker", String(PROCESS_LENGTH), primary_key=True),
+    Column("leased_at", Moment, nullable=False),
+)
+"""One row for each worker that has places."""
+
+places: Final = Table(
+    "subscriptions_places",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("key", String(DIGEST_LENGTH), primary_key=True),
+    Column("worker", String(PROCESS_LENGTH), nullable=False),
+    Column("claim", String(DIGEST_LENGTH), nullable=False, comment="names this taking of it"),
+)
+"""One row for each key whose connection a worker has (B16)."""
+
+Index("subscriptions_places_worker", places.c.pool, places.c.worker)
 
 SCHEMA: Final = Schema(service="subscriptions", revisions=Path(__file__).parent / "migrations")

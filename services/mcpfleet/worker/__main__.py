@@ -70,7 +70,7 @@ async def serve_over(
         ConfigurationError: the application cannot be served.
         LifespanFailed: one of its lifespans failed; the log has it.
     """
-    served: ServedApp = app.served_by(process) if isinstance(app, SourceApp) else app
+    served: ServedApp = app.served_by(process, bus, pool) if isinstance(app, SourceApp) else app
     try:
         served.check_documents()
         lifespans = served.lifespans()

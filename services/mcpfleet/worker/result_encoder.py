@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 from structlog.typing import FilteringBoundLogger
@@ -53,8 +53,10 @@ from mcpfleet.wire.texts import needs_scopes
 from mcpfleet.worker import texts
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
-from mcpfleet.worker.work import TRY_AGAIN, Ended, Purpose, TaskWork, Work
+from mcpfleet.worker.upstream import HeldElsewhere, NotSent, UpstreamError, UpstreamLost
+from mcpfleet.worker.work import TRY_AGAIN, Ended, HandedTo, Purpose, TaskWork, Work
+
+_SourceError: TypeAlias = UpstreamError | NotSent | UpstreamLost | HeldElsewhere
 
 
 class RunEnd(NamedTuple):
@@ -132,7 +134,7 @@ class ResultEncoder:
                 return _lacks_scopes(work, kind, error)
             case ProtocolError():
                 return self._authored(work, handler, error, AUTHORED_ERROR)
-            case UpstreamError() | NotSent() | UpstreamLost():
+            case UpstreamError() | NotSent() | UpstreamLost() | HeldElsewhere():
                 return self._of_source(work, handler, error)
         # A task's arguments were checked when it was made, by the schema as it was then, and by no validator (K32).
         if isinstance(error, QuestionChanged) or (
@@ -151,7 +153,7 @@ class ResultEncoder:
         self._log.error("handler failed", exc_info=error, **_named(handler))
         return _failure(work, kind, texts.failed(kind, reference), type(error).__qualname__)
 
-    def _of_source(self, work: Work, handler: Handler, error: UpstreamError | NotSent | UpstreamLost) -> RunEnd:
+    def _of_source(self, work: Work, handler: Handler, error: _SourceError) -> RunEnd:
         """The end of a call that its source refused, has never heard of, or has not answered."""
         match error:
             case UpstreamError() if isinstance(work, TaskWork):  # nobody translates the end of a task later
@@ -159,13 +161,17 @@ class ResultEncoder:
                 return self._authored(work, handler, UpstreamError(seen.code or 0, seen.message, seen.data), UPSTREAM)
             case UpstreamError():
                 return self._authored(work, handler, error, UPSTREAM)
-            case NotSent() if isinstance(work, TaskWork):
+            case NotSent() | HeldElsewhere() if isinstance(work, TaskWork):
                 return _another_attempt(work, TryAgain(texts.SOURCE_AWAY))
             case NotSent():
-                return RunEnd(_error(work, INTERNAL_ERROR, texts.SOURCE_AWAY, line=NOT_RUN), "not_sent")
+                return _not_sent(work)
+            case HeldElsewhere():
+                doubt = _source_lost(work, handler.definition.kind).frame
+                handed = HandedTo(error.worker, (doubt.kind, doubt.body, doubt.header))
+                end = _not_sent(work)
+                return RunEnd(replace(end.frame, handed_to=handed), "")
         self._log.warning("source lost in a call", **_named(handler))
-        text = texts.source_lost(handler.definition.kind, work.trace.trace_id)
-        return _uncertain(_failure(work, handler.definition.kind, text, "upstream_lost"))
+        return _source_lost(work, handler.definition.kind)
 
     def overdue(self, work: Work, handler: Handler, seconds: float) -> RunEnd:
         """The end of a handler that took longer than its time (M59)."""
@@ -268,6 +274,14 @@ def _not_read(work: Work, error: NotFound | PermitFailed) -> RunEnd:
     if isinstance(error, NotFound):
         return RunEnd(_error(work, INVALID_PARAMS, texts.NO_RESOURCE, line=NOT_FOUND), str(INVALID_PARAMS))
     return RunEnd(_error(work, INTERNAL_ERROR, texts.NO_PERMIT, line=UNDECIDED), "permit")
+
+
+def _not_sent(work: Work) -> RunEnd:
+    return RunEnd(_error(work, INTERNAL_ERROR, texts.SOURCE_AWAY, line=NOT_RUN), "not_sent")
+
+
+def _source_lost(work: Work, kind: Kind) -> RunEnd:
+    return _uncertain(_failure(work, kind, texts.source_lost(kind, work.trace.trace_id), "upstream_lost"))
 
 
 def _another_attempt(work: Work, error: TryAgain) -> RunEnd:

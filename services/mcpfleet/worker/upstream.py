@@ -36,5 +36,17 @@ class NotSent(Exception):
     """Raised when no byte of a call was sent to its source, so it has not run and never will (B7)."""
 
 
+class HeldElsewhere(Exception):
+    """Raised when another worker has the connection of a call's caller: the call is handed on to it (B16).
+
+    Attributes:
+        worker: its process.
+    """
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.worker = worker
+
+
 class UpstreamLost(Exception):
     """Raised when the connection to a source ends in a call that was sent: it may have run (B7)."""

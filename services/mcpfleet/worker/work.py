@@ -121,6 +121,17 @@ class Ended:
     kind: FrameKind
     body: bytes
     header: str | None = None
+    handed_to: HandedTo | None = None
+    """The call is another worker's; this frame is sent if that one refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTo:
+    """The worker to which a call is handed on."""
+
+    worker: str
+    doubt: tuple[FrameKind, bytes, str | None]
+    """The end that is sent if that worker may have it, and does not say so."""
 
 
 Frame: TypeAlias = Report | Logged | StatusReport | Ended

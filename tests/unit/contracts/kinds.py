@@ -21,6 +21,7 @@ from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.permits import permits_hint_subject
+from mcpfleet.contracts.places import handed_call_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.subscriptions import watch_report, watched_subject
@@ -200,6 +201,7 @@ def _subjects() -> Kind:
         permits_hint_subject("library"): "a hint: permits decide otherwise; the body is a PermitsChanged",
         watched_subject("library"): "what is watched; the body is a Watched",
         call.pull_subject("library", WORKER): "a result is fetched",
+        handed_call_subject("library", WORKER): "a call is handed on; the body is its line, its definition, its body",
         AUTHORITY_SUBJECT: "a hint: permission has ended; the body is an Authority",
         CHANGED_SUBJECT: "a hint: a session is another one; the body is a SessionChanged",
         CANCELLED_SUBJECT: "a client takes a request back; the body is a CallCancelled",

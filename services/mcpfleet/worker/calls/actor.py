@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -12,9 +13,10 @@ from pydantic import ValidationError
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import is_fresh
 from mcpfleet.bus.bus import Subscription
-from mcpfleet.bus.errors import BusError, Fault, TooLarge
+from mcpfleet.bus.errors import BusError, Fault, NotRun, TooLarge
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
+    NO_FLAGS,
     OUTCOME_ONLY,
     SANITIZES,
     WANTS_ACCEPTED,
@@ -30,7 +32,10 @@ from mcpfleet.contracts.call import (
     replies_to_edge,
 )
 from mcpfleet.contracts.manifest import Kind
+from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.contracts.places import handed_call_subject
 from mcpfleet.process.auto_reset_event import AutoResetEvent
+from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.liveness import Liveness
@@ -38,11 +43,13 @@ from mcpfleet.worker.calls.recent_ends import RecentEnds
 from mcpfleet.worker.calls.table import HeldCall, Placement, ProgressRate, Table
 from mcpfleet.worker.result_encoder import given_up
 from mcpfleet.worker.slots import Slots
-from mcpfleet.worker.work import CallKey, Ended, Logged, Order, Purpose, Report
+from mcpfleet.worker.work import CallKey, Ended, HandedTo, Logged, Order, Purpose, Report
 
 _TICK: Final = 0.1
 """Seconds between two looks at what is due, at most."""
 _GROUP: Final = "workers"
+_HANDED_WITHIN: Final = 5.0
+"""Seconds in which a worker must say that it takes a call which is handed on to it."""
 
 
 class CallActor:
@@ -73,6 +80,7 @@ class CallActor:
         self.finished = self.cancelled = self.cut = 0
         """Calls that ended, were cancelled, and were given up, since this worker leaves."""
         self._idle = AutoResetEvent()
+        self._handing = TaskOwner()
         slots.on_free = self._start_next
 
     async def listen(self, definitions: Mapping[str, Kind]) -> None:
@@ -81,6 +89,9 @@ class CallActor:
         await self._bus.subscribe(process_cancel_subject(self._side.pool, self._bus.process), self._on_cancel)
         pulls = pull_subject(self._side.pool, self._bus.process)
         await self._bus.subscribe(pulls, self._on_pull, asked_by=lambda _subject: "inbox.edge.")
+        handed = handed_call_subject(self._side.pool, self._bus.process)
+        own = f"inbox.{pool_user(self._side.pool)}."
+        await self._bus.subscribe(handed, self._on_handed_call, asked_by=lambda _subject: own)
         await self.join(definitions)
 
     async def join(self, definitions: Mapping[str, Kind]) -> None:
@@ -161,8 +172,10 @@ class CallActor:
             self._send_end(key, ended)
 
     async def keep_alive(self) -> None:
-        """Tell each edge at every interval which of its calls are here, until cancelled."""
-        await self._liveness.run()
+        """Tell each edge at every interval which of its calls are here, and hand calls on, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._handing.run)
+            await self._liveness.run()
 
     def _look_idle(self) -> None:
         if not len(self._table):
@@ -177,28 +190,54 @@ class CallActor:
             self._log.warning("expired call", subject=message.subject, sent=sent and sent.at)
             self._bus.respond(message, b"", header.expired())
             return
+        placement, call = self._place(sent, message.subject.split(".")[2], message.body)
+        if placement is Placement.BUSY:
+            self._side.instruments.busy.add(1)
+            self._bus.respond(message, b"", header.BUSY)
+        elif placement is not Placement.DROP:
+            self._begin(call, placement)
+
+    def _on_handed_call(self, message: Incoming) -> None:
+        """Decide about a call that another worker hands on, since its caller's connection is here."""
+        line, _, rest = message.body.partition(b"\n")
+        named, _, body = rest.partition(b"\n")
+        sent, definition = header.read(line.decode(errors="replace")), named.decode(errors="replace")
+        request = header.read(message.header)
+        is_ours = not self._is_leaving and definition in self._kinds
+        if sent is None or len(sent.extra) < 3 or request is None or not is_fresh(request, self._settings):
+            self._bus.respond(message, b"", header.expired())
+            return
+        placement, call = self._place(sent, definition, body) if is_ours else (Placement.BUSY, None)
+        if call is None or placement in (Placement.BUSY, Placement.DROP):
+            self._bus.respond(message, b"", header.BUSY)
+            return
+        self._bus.respond(message, b"")
+        self._accept(call)
+        self._begin(call, placement)
+
+    def _place(self, sent: header.Sent, definition: str, body: bytes) -> tuple[Placement, HeldCall]:
+        """Decide about a call, and hold it if it stays."""
         name, edge, flags = sent.extra[:3]
         now, wants_progress = time.monotonic(), WANTS_PROGRESS in flags
         call = HeldCall(
             key=CallKey(edge, name),
-            definition=message.subject.split(".")[2],
-            subject=message.subject,
-            body=message.body,
+            definition=definition,
+            subject=call_subject(self._side.pool, definition),
+            body=body,
             deadline=now + sent.left - self._settings.bus_hop_margin,
             trace=sent.trace or TraceContext.fresh(sampled=False),
             purpose=_purpose(flags),
             wants_progress=wants_progress,
             progress=ProgressRate(self._settings.progress_rate, now) if wants_progress else None,
             taken=now,
+            flags=flags,
         )
         placement = Placement.DROP if self._ends.get(call.key) else self._table.place(call)
-        if placement is Placement.BUSY:
-            self._side.instruments.busy.add(1)
-            self._bus.respond(message, b"", header.BUSY)
-            return
-        if placement is Placement.DROP:
-            return
-        if WANTS_ACCEPTED in flags:
+        return placement, call
+
+    def _begin(self, call: HeldCall, placement: Placement) -> None:
+        """Say `accepted` where others wait for that, and run a call that has a slot."""
+        if WANTS_ACCEPTED in call.flags and not call.has_spoken:
             self._accept(call)
         if placement is Placement.RUN:
             self._order(call)
@@ -256,6 +295,10 @@ class CallActor:
         call = self._table.get(key)
         if call is None:
             return
+        if ended.handed_to is not None and not call.is_cancelled:
+            if self._handing.start(self._hand_on, call, ended, ended.handed_to):
+                return
+            ended = replace(ended, handed_to=None)
         if self._is_leaving:
             self.cancelled += call.is_cancelled
             self.finished += not call.is_cancelled
@@ -266,6 +309,23 @@ class CallActor:
             self._send_end(key, ended)
         self._table.end(call)
         self._look_idle()
+
+    async def _hand_on(self, call: HeldCall, refused: Ended, to: HandedTo) -> None:
+        """Hand a call on to the worker that has its caller's connection, and hold it until that one has it (B16)."""
+        left = call.deadline - time.monotonic() + self._settings.bus_hop_margin
+        line = header.write(left, call.trace, call.key.call, call.key.edge, call.flags or NO_FLAGS)
+        body = b"%b\n%b\n%b" % (line.encode(), call.definition.encode(), call.body)
+        subject = handed_call_subject(self._side.pool, to.worker)
+        ended = refused
+        try:
+            await self._bus.request(subject, body, timeout=_HANDED_WITHIN)
+            call.is_cancelled = True  # its frames come from there from now on, and none from here
+        except NotRun as error:
+            self._log.info("call not handed on", worker=to.worker, error=str(error))
+        except BusError as error:
+            self._log.warning("call lost where it was handed on", worker=to.worker, error=str(error))
+            ended = Ended(call.key, *to.doubt)
+        self.end(call.key, replace(ended, handed_to=None))
 
     def hand_over(self, key: CallKey, task: str) -> bool:
         """Tell a call's edge that the call has become a task, which goes on in its slot.

@@ -67,6 +67,8 @@ class HeldCall(CallWork):
     taken: float = field(default_factory=time.monotonic)
     is_running: bool = False
     """It has a slot; otherwise it waits for one."""
+    flags: str = ""
+    """Its flags, for a worker to which it is handed on."""
     has_spoken: bool = False
     """A frame was sent, which told the edge that the call is here."""
     is_cancelled: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.sources.source import Source
 from mcpfleet.worker.hosting.connection import SourceConnection, running
 from mcpfleet.worker.hosting.link import SourceFailed
+from mcpfleet.worker.hosting.places import Places
 from mcpfleet.worker.upstream import NotSent, UpstreamLost
 
 ENDS: Final = 5
@@ -36,10 +37,10 @@ def pause_after(failures: int) -> float:
     return min(2.0 ** (failures - 1), LONGEST_PAUSE)
 
 
-def key_of(principal: Principal) -> str | None:
+def key_of(source: str, principal: Principal) -> str | None:
     """Return the key of a caller's connection; None for a caller without a name, who gets one for each call."""
     name = (principal.tenant, principal.client, principal.subject)
-    return None if name == (None, None, None) else digest_of(canonical(name))
+    return None if name == (None, None, None) else digest_of(canonical((source, *name)))
 
 
 @dataclass(eq=False, slots=True)
@@ -94,6 +95,7 @@ class KeyedConnections:
         source: Source,
         connect: Callable[[], SourceConnection],
         *,
+        places: Places | None = None,
         log: FilteringBoundLogger,
         on_update: Callable[[str], None],
     ) -> None:
@@ -102,11 +104,17 @@ class KeyedConnections:
         Args:
             source: its configuration: the bound, and the idle time.
             connect: makes a connection that is not run yet.
+            places: the places of this worker; None where no other worker serves the source.
             log: gets why one could not be made, or has ended.
             on_update: hears that a resource may have changed while nobody watched it.
         """
         self._source = source
         self._connect = connect
+        self._places = places
+        self._users: Counter[str] = Counter()
+        """Calls of each key that are here."""
+        if places is not None:
+            places.on_lost.append(self._lose)
         self._log = log
         self._on_update = on_update
         self._held: set[_Held] = set()
@@ -141,7 +149,23 @@ class KeyedConnections:
 
         Raises:
             NotSent: none can be made now, or there are as many as may be.
+            HeldElsewhere: another worker has the key's connection.
         """
+        if key is None or self._places is None:
+            async with self._use(key, may_start=may_start) as connection:
+                yield connection
+            return
+        self._users[key] += 1
+        try:
+            await self._places.hold(key)
+            async with self._use(key, may_start=may_start) as connection:
+                yield connection
+        finally:
+            self._users[key] -= 1
+            self._free(key)
+
+    @asynccontextmanager
+    async def _use(self, key: str | None, *, may_start: bool) -> AsyncIterator[SourceConnection]:
         held = await self._take(key, may_start=may_start)
         try:
             await held.has_tried.wait()
@@ -150,6 +174,19 @@ class KeyedConnections:
             yield held.connection
         finally:
             self._give_back(held)
+
+    def _free(self, key: str) -> None:
+        """Let other workers have the connection of a key that has none here, and no call."""
+        if not self._users[key]:
+            del self._users[key]
+            if self._places is not None and not any(each.key == key for each in self._held):
+                self._places.free(key)
+
+    def _lose(self) -> None:
+        """End all connections by key: another worker may make theirs."""
+        for held in list(self._by_key.values()):
+            self._leave(held)
+            held.scope.cancel()
 
     async def _take(self, key: str | None, *, may_start: bool) -> _Held:
         while True:
@@ -224,6 +261,8 @@ class KeyedConnections:
             self._held.discard(held)
             held.has_tried.set()
             held.is_over.set()
+            if held.key is not None:
+                self._free(held.key)
 
     def _fail(self, held: _Held, failure: SourceFailed) -> None:
         """Pause the starts of all keys: one failed, and the next would too."""

@@ -18,6 +18,7 @@ from mcpfleet.sources.overlay import Overlaid, together
 from mcpfleet.sources.source import Source
 from mcpfleet.worker.hosting.child import Reaping
 from mcpfleet.worker.hosting.handler import HostedHandler
+from mcpfleet.worker.hosting.places import Places
 from mcpfleet.worker.hosting.source_supervisor import SourceSupervisor
 from mcpfleet.worker.settings import WorkerSettings
 
@@ -36,7 +37,7 @@ class ServedSources:
     clean = None
     """Results are passed on as they are (B2)."""
 
-    def __init__(self, name: str, sources: Sequence[Source], process: Process[WorkerSettings]) -> None:
+    def __init__(self, name: str, sources: Sequence[Source], process: Process[WorkerSettings], places: Places) -> None:
         self.name = name
         self.hosts = Hosts()
         self._handlers: list[HostedHandler] = []
@@ -45,6 +46,7 @@ class ServedSources:
         self.watchers = (Watcher(self._watch),)
         self._reaping = Reaping()
         self._process = process
+        self._places = places
         self._sources = [self._supervisor(source) for source in sources]
 
     def _supervisor(self, source: Source) -> SourceSupervisor:
@@ -58,6 +60,7 @@ class ServedSources:
             tell_health=tell,
             on_change=self._take,
             on_update=self._publish,
+            places=self._places,
         )
 
     def _publish(self, uri: str) -> None:
@@ -130,13 +133,16 @@ class ServedSources:
 
     async def _run(self) -> AsyncIterator[None]:
         try:
-            async with anyio.create_task_group() as tasks:
-                for source in self._sources:
-                    tasks.start_soon(source.run)
-                for source in self._sources:
-                    await source.has_tried.wait()
-                yield
-                tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as around:
+                around.start_soon(self._places.run)
+                async with anyio.create_task_group() as tasks:
+                    for source in self._sources:
+                        tasks.start_soon(source.run)
+                    for source in self._sources:
+                        await source.has_tried.wait()
+                    yield
+                    tasks.cancel_scope.cancel()
+                around.cancel_scope.cancel()  # places are freed once their connections are over
         finally:
             with anyio.CancelScope(shield=True):
                 await self._reaping.close()

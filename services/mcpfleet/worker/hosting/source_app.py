@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mcpfleet.bus.bus import Bus
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process
 from mcpfleet.sources.source import Isolation, OpenApi, Source, Url
@@ -39,12 +40,13 @@ class SourceApp:
         for source in self.sources:
             check_built(source)
 
-    def served_by(self, process: Process[WorkerSettings]) -> ServedSources:
-        """Return the sources as one worker serves them."""
+    def served_by(self, process: Process[WorkerSettings], bus: Bus, pool: str) -> ServedSources:
+        """Return the sources as one worker of a pool serves them; called on the bus's loop."""
         # The SDK takes 0.6 s, and others need none of it.
+        from mcpfleet.worker.hosting.places import places_of  # noqa: PLC0415
         from mcpfleet.worker.hosting.served_sources import ServedSources  # noqa: PLC0415
 
-        return ServedSources(self.name, self.sources, process)
+        return ServedSources(self.name, self.sources, process, places_of(bus, pool, process.log))
 
 
 def source_app_of(target: str, environment: Mapping[str, str]) -> SourceApp:

@@ -25,6 +25,7 @@ from mcpfleet.worker.hosting.handler import HostedHandler
 from mcpfleet.worker.hosting.keyed_connections import ENDS, WINDOW, KeyedConnections, key_of, pause_after
 from mcpfleet.worker.hosting.link import Listener, SourceFailed, SourceLink
 from mcpfleet.worker.hosting.listing import SourceListing, list_source
+from mcpfleet.worker.hosting.places import Places
 from mcpfleet.worker.hosting.stdio_link import stdio_link
 from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
 
@@ -62,6 +63,7 @@ class SourceSupervisor:
         tell_health: Callable[[bool, str], None],
         on_change: Callable[[], None],
         on_update: Callable[[str], None],
+        places: Places | None = None,
     ) -> None:
         """Connect nothing yet.
 
@@ -72,6 +74,7 @@ class SourceSupervisor:
             tell_health: hears whether it is there, and why not.
             on_change: hears that it offers something else.
             on_update: hears that a resource has changed.
+            places: the worker's places; None where no other worker serves the source.
         """
         self.source = source
         self.handlers: tuple[HostedHandler, ...] = ()
@@ -98,7 +101,7 @@ class SourceSupervisor:
         self._is_paused = False
         self._changed = AutoResetEvent()
         self._keyed = KeyedConnections(
-            source, lambda: self._connection(_Unlisted(self)), log=self._log, on_update=on_update
+            source, lambda: self._connection(_Unlisted(self)), places=places, log=self._log, on_update=on_update
         )
         self._tokens: Tokens | None = None
         self._tasks: TaskGroup | None = None
@@ -284,11 +287,12 @@ class SourceSupervisor:
 
         Raises:
             NotSent: there is none, and none can be made now.
+            HeldElsewhere: another worker has the caller's.
         """
         if self._is_shared:
             yield await self._shared()
         else:
-            key = None if self.source.shared_by == "call" else key_of(ctx.principal)
+            key = None if self.source.shared_by == "call" else key_of(self.source.name, ctx.principal)
             async with self._keyed.use(key, may_start=not self._is_paused) as connection:
                 yield connection
 
