@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.bus.actor import Actor, RpcContext
-from mcpfleet.contracts.places import LEASE, MOST_PLACES, PLACE, HoldPlaces, Place, PlacesHeld
+from mcpfleet.contracts.places import LEASE, MOST_PLACES, PLACE, HeldPlace, HoldPlaces, PlacesHeld
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
 from mcpfleet.subscriptions.tables import place_workers as workers
@@ -60,7 +60,7 @@ async def _lease(connection: AsyncConnection, pool: str, worker: str) -> bool:
     return False
 
 
-async def _take(connection: AsyncConnection, pool: str, worker: str, wanted: Place) -> str | None:
+async def _take(connection: AsyncConnection, pool: str, worker: str, wanted: HeldPlace) -> str | None:
     """Take a place that no living worker has; returns its holder, or None where the pool has as many as may be."""
     here = (places.c.pool == pool) & (places.c.key == wanted.key)
     if await connection.scalar(select(places.c.worker).where(here)) is None:

@@ -21,7 +21,7 @@ MOST_PLACES: Final = 10_000
 MOST_FREED: Final = 1_000
 
 
-class Place(Message):
+class HeldPlace(Message):
     """One key's place."""
 
     key: Digest
@@ -33,8 +33,8 @@ class HoldPlaces(Message):
     """A worker lives. It may want another place, and free some."""
 
     worker: ProcessId
-    take: Place | None = None
-    free: tuple[Place, ...] = Field((), max_length=MOST_FREED, fail_fast=True)
+    take: HeldPlace | None = None
+    free: tuple[HeldPlace, ...] = Field((), max_length=MOST_FREED, fail_fast=True)
 
 
 class PlacesHeld(Message):

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from mcpfleet.contracts import places as contract
-from mcpfleet.contracts.places import HoldPlaces, Place, PlacesHeld
+from mcpfleet.contracts.places import HeldPlace, HoldPlaces, PlacesHeld
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.places import PlaceRepository
@@ -27,11 +27,11 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 async def take(store: Store, worker: str, key: str = KEY, claim: str = "c" * 32, pool: str = POOL) -> PlacesHeld:
-    return await PlaceRepository(store).hold(pool, HoldPlaces(worker=worker, take=Place(key=key, claim=claim)))
+    return await PlaceRepository(store).hold(pool, HoldPlaces(worker=worker, take=HeldPlace(key=key, claim=claim)))
 
 
 async def free(store: Store, worker: str, *claims: str) -> PlacesHeld:
-    freed = tuple(Place(key=KEY, claim=claim) for claim in claims)
+    freed = tuple(HeldPlace(key=KEY, claim=claim) for claim in claims)
     return await PlaceRepository(store).hold(POOL, HoldPlaces(worker=worker, free=freed))
 
 

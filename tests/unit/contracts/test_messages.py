@@ -46,7 +46,7 @@ from mcpfleet.contracts.grants import GrantsRenewed, HeldUris, Holder, NewGrant,
 from mcpfleet.contracts.manifest import Definition, FileRef, Skill
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.permits import AskedByCaller, PermitsChanged, PermitsWanted, Permitted
-from mcpfleet.contracts.places import HoldPlaces, Place, PlacesHeld
+from mcpfleet.contracts.places import HeldPlace, HoldPlaces, PlacesHeld
 from mcpfleet.contracts.policy import (
     ItemShown,
     StreamAsked,
@@ -197,7 +197,9 @@ MESSAGES = [
     StreamsClosed(counts=1),
     LeaseEdge(edge="1" * 16),
     EdgeLeased(wanted=True),
-    HoldPlaces(worker="1" * 16, take=Place(key="a" * 32, claim="b" * 32), free=(Place(key="c" * 32, claim="d" * 32),)),
+    HoldPlaces(
+        worker="1" * 16, take=HeldPlace(key="a" * 32, claim="b" * 32), free=(HeldPlace(key="c" * 32, claim="d" * 32),)
+    ),
     PlacesHeld(is_known=True, holder="1" * 16),
     BeginSession(session=SESSION, owner=CALLER, revision="2025-06-18"),
     BeginSession(session=SESSION, owner=CALLER, revision="2025-06-18", lists={"tools": "ab"}),

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.rpc import ask
-from mcpfleet.contracts.places import LEASE, MOST_FREED, PLACE, HoldPlaces, Place, PlacesHeld
+from mcpfleet.contracts.places import LEASE, MOST_FREED, PLACE, HeldPlace, HoldPlaces, PlacesHeld
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.upstream import HeldElsewhere, NotSent
 
@@ -62,7 +62,7 @@ class Places:
         self._log = log
         self._held: dict[str, str] = {}
         """The claim of each place."""
-        self._freed: list[Place] = []
+        self._freed: list[HeldPlace] = []
         self._sure_until = 0.0
         self._turn = anyio.Lock()
         self._renewed = 0.0
@@ -85,7 +85,7 @@ class Places:
             if self._has(key):
                 return
             claim = token_hex(16)
-            holder = await self._tell(Place(key=key, claim=claim))
+            holder = await self._tell(HeldPlace(key=key, claim=claim))
             if holder is None:
                 raise NotSent
             if holder != self._worker:
@@ -98,7 +98,7 @@ class Places:
         """Let others have the place of a key, whose connection is over."""
         claim = self._held.pop(key, None)
         if claim is not None:
-            self._freed.append(Place(key=key, claim=claim))
+            self._freed.append(HeldPlace(key=key, claim=claim))
             self._wakes.set()
 
     async def run(self) -> None:
@@ -147,7 +147,7 @@ class Places:
         for tell in self.on_lost:
             tell()
 
-    async def _tell(self, take: Place | None) -> str | None:
+    async def _tell(self, take: HeldPlace | None) -> str | None:
         """Send what is wanted and what is freed; returns the holder of the wanted place."""
         asked, freed = time.monotonic(), tuple(self._freed[:MOST_FREED])
         try:
