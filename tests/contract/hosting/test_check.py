@@ -54,7 +54,7 @@ def test_each_source_is_listed_with_what_is_renamed_left_out_and_missing(
         "  fixture 7",
         "  tools:",
         "    repeat()  (there: echo)",
-        "    d_pid()",
+        "    d_pid(key: str = …, number: int = …)",
         "  prompts:",
         "    d_review(title = …)",
         "  resources:",
@@ -85,16 +85,16 @@ def test_a_source_that_cannot_be_served_is_named_and_the_others_are_listed(
     more = """
 [sources.none]
 command = "no-such-program"
-[sources.far]
-url = "https://far.example/mcp"
+[sources.api]
+openapi = "api.yaml"
 """
     code, out, err = checked(capsys, fleet(tmp_path, more))
     assert code == 1
-    assert "d_pid()" in out
+    assert "d_pid(" in out
     assert "none is not served: " in err
     assert "no-such-program" in err
-    assert "far is not served: " in err
-    assert "workers serve only commands" in err
+    assert "api is not served: " in err
+    assert "workers serve only commands, URLs and Python objects" in err
 
 
 def test_a_worker_serves_one_source_of_a_file(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_worker_serves_one_source_of_a_file(tmp_path: Path) -> None:
         source_app_of(f"{file}:othr", {})
 
 
-@pytest.mark.parametrize(("setting", "value"), [("task", '"required"'), ("asks", '["sampling"]'), ("era", '"2025"')])
+@pytest.mark.parametrize(("setting", "value"), [("asks", '["sampling"]'), ("era", '"2025"')])
 def test_a_setting_of_a_tool_that_no_worker_does_yet_is_refused(tmp_path: Path, setting: str, value: str) -> None:
     file = fleet(tmp_path, f"[sources.demo.tools.pid]\n{setting} = {value}\n")
     with pytest.raises(ConfigurationError, match=rf"tools\.pid\.{setting}: no worker does this yet"):
