@@ -88,6 +88,7 @@ command = "no-such-program"
 [sources.api]
 openapi = "api.yaml"
 """
+    (tmp_path / "api.yaml").touch()
     code, out, err = checked(capsys, fleet(tmp_path, more))
     assert code == 1
     assert "d_pid(" in out
