@@ -28,6 +28,7 @@ BUILT_UPON: Final = {
     "h2": "h2",
     "hpack": "hpack",
     "hypercorn": "hypercorn",
+    "mcp": "mcp",
     "nats": "nats-py",
     "pydantic_core": "pydantic",
 }
@@ -63,6 +64,8 @@ INHERITED: Final = {
     """,
     "hypercorn.protocol.h2:StreamBuffer": "_complete _is_empty _paused buffer close pop push",
     "hypercorn.protocol.http_stream:HTTPStream": "app_send stream_id",
+    "mcp.client.auth.oauth2:OAuthClientProvider": "_perform_authorization context",
+    "mcp.client.auth.oauth2:TokenStorage": "get_client_info get_tokens set_client_info set_tokens",
     "nats.aio.client:Client": """
         _connect_command _current_server _error_cb _flush_pending _flush_queue _pending _pending_data_size _process_msg
         _remove_sub _server_info _subs _transport is_connected subscribe
@@ -89,6 +92,7 @@ REACHED: Final = {
     "hypercorn.protocol.http_stream:ASGIHTTPState": "CLOSED REQUEST",
     "hypercorn.protocol.http_stream:HTTPStream": "handle scope state",
     "hypercorn.utils": "filter_pseudo_headers wrap_app",
+    "mcp.client.auth.oauth2:OAuthClientProvider": "_handle_token_response _perform_authorization",
     "nats.aio.client:Client": "_flush_pending _send_unsubscribe _server_info _transport",
     "nats.aio.client:Server": "uri",
     "nats.aio.subscription:Subscription": "_id",

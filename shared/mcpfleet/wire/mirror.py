@@ -13,6 +13,7 @@ from typing import Any, Final
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import header_mismatch, unknown_header
 from mcpfleet.wire.headers import VERSION, Headers
+from mcpfleet.wire.parameter_headers import ANNOTATION
 
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
@@ -66,7 +67,6 @@ def check_method_and_name(headers: Headers, envelope: Envelope, parameter: str |
         raise header_mismatch("Mcp-Name is missing or differs from the body")
 
 
-ANNOTATION: Final = "x-mcp-header"
 _ABSENT: Final = object()
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
 """A number as JSON spells it."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mcpfleet.wire.mirror import ANNOTATION
-
+ANNOTATION: Final = "x-mcp-header"
+"""The member of a schema that names an argument's header."""
 NAMED: Final[Mapping[str, str]] = {
     "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
     "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
