@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from mcpfleet.worker.upstream import HeldElsewhere, NotSent
 from tests.contract.fleet.accounts_app import ANN, BOB, TOKENS
 from tests.contract.fleet.vault_app import post
 from tests.contract.hosting.hosting_harness import hosted_fleet, source
+from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import pause
 
 ME, OTHER = "1" * 16, "2" * 16
@@ -26,9 +28,9 @@ KEY = "a" * 32
 _PLACES = "mcpfleet.worker.hosting.places"
 
 
-def two_workers(*sources: Source, **options: Any) -> LocalFleet:
+def two_workers(*sources: Source, environment: Mapping[str, str] | None = None, **options: Any) -> LocalFleet:
     """A fleet of two workers, whose callers are ann and bob."""
-    own = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps(TOKENS)}
+    own = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps(TOKENS), **(environment or {})}
     return hosted_fleet(*(sources or (source(isolation=None),)), workers=2, environment=own, **options)
 
 
@@ -105,6 +107,16 @@ async def test_a_call_for_a_worker_that_died_was_not_run() -> None:
         for each in answers:
             if each.status_code == 200:
                 assert each.json()["result"]["content"][0]["text"] in before
+
+
+@pytest.mark.rule("B16")
+async def test_a_task_runs_where_its_callers_connection_is() -> None:
+    durable = source(isolation=None, tools={"pid": {"task": "optional"}})
+    never = {"MCPFLEET_TASK_BACKOFF": "3600", "MCPFLEET_TASK_BACKOFF_MOST": "3600"}
+    async with two_workers(durable, environment=never) as fleet, fleet.http() as http:
+        client = TaskClient(http, headers={"Authorization": f"Bearer {ANN}"})
+        ended = [await client.until(await client.start("pid")) for _ in range(12)]
+        assert {text_of(task) for task in ended} == {await pid_of(http, ANN)}
 
 
 class Subscriptions:

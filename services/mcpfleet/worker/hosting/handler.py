@@ -93,8 +93,6 @@ class HostedHandler(Handler):
         return _raw(result, is_read="contents" in result)
 
     async def _pass_on(self, request: HandlerRequest, ctx: Context) -> dict[str, Any]:
-        if self.definition.task is not None and request.completing is None and ctx.can_defer:
-            await ctx.defer()
         try:
             return await self._send(request, ctx)
         except Unheard:  # the next connection is another one: that one takes no request any more
@@ -108,6 +106,9 @@ class HostedHandler(Handler):
                 ctx.forward(report)
 
         async with self._connections.connection(ctx) as connection:
+            # Only the worker that has the caller's connection makes a task: another one could not run it.
+            if self.definition.task is not None and request.completing is None and ctx.can_defer:
+                await ctx.defer()
             if ctx.is_task:
                 await _mark_sent(ctx)
             ctx.begin()
