@@ -41,6 +41,9 @@ from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
 ENVIRONMENT: Final = {"MCPFLEET_LAME": "1", "MCPFLEET_LOG_LEVEL": "info"}
+_LIMITS: Final = httpx2.Limits(keepalive_expiry=0.5)
+"""Clients forget an unused connection before a draining edge closes it: by default after 5 s, and it drains for 10 s.
+A request that meets the close of its connection gets no answer, and nobody can help it."""
 _UNREADY_SEEN: Final = 0.3
 """Seconds until the balancer knows that an edge is not ready any more."""
 _PAUSE: Final = 0.02
@@ -150,7 +153,7 @@ class Upgrade:
 
     async def _order(self) -> None:
         """Have one task after the other done, and look at each without a pause until it has ended."""
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(limits=_LIMITS) as http:
             client = TaskClient(http, self._balancer.url)
             while True:
                 self.found.calls["task"] += 1
@@ -186,7 +189,7 @@ class Upgrade:
 
     async def _listen(self, heard: Heard, watched: dict[str, Any]) -> None:
         """Listen, and again whenever the server ends the stream; what it means is read anew each time."""
-        async with Client(self._balancer.url) as client:
+        async with client_of(self._balancer.url) as client:
             while True:
                 try:
                     async with client.listen(**watched) as stream:
@@ -283,7 +286,7 @@ class _Older(httpx2.AsyncHTTPTransport):
     """Has the official client ask for an older revision than it does by itself."""
 
     def __init__(self, revision: str) -> None:
-        super().__init__()
+        super().__init__(limits=_LIMITS)
         self._revision = revision.encode()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -298,17 +301,14 @@ class _Older(httpx2.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def client_of(url: str, revision: str | None) -> AsyncIterator[Client]:
+async def client_of(url: str, revision: str | None = None) -> AsyncIterator[Client]:
     """The official client, of a revision of 2025 or of the newest one."""
-    if revision is None:
-        async with Client(url) as client:
-            yield client
-        return
+    transport = httpx2.AsyncHTTPTransport(limits=_LIMITS) if revision is None else _Older(revision)
     async with (
-        httpx2.AsyncClient(transport=_Older(revision), timeout=httpx2.Timeout(30, read=None)) as http,
-        Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
+        httpx2.AsyncClient(transport=transport, timeout=httpx2.Timeout(30, read=None)) as http,
+        Client(streamable_http_client(url, http_client=http), mode="auto" if revision is None else "legacy") as client,
     ):
-        assert client.session.protocol_version == revision
+        assert revision is None or client.session.protocol_version == revision
         yield client
 
 
