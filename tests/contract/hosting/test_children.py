@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -36,13 +37,28 @@ print(child.pid, flush=True)
 """Leaves a deaf process in a session of its own."""
 
 
+class KnownChildren(Reaping):
+    """Knows the children that it started, whose pipes are their starter's to close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.children: list[HostedChild] = []
+
+    async def start(self, *words: Any, **options: Any) -> HostedChild:
+        """Start a child, and know it."""
+        self.children.append(await super().start(*words, **options))
+        return self.children[-1]
+
+
 @asynccontextmanager
 async def reaping() -> AsyncIterator[Reaping]:
-    made = Reaping()
+    made = KnownChildren()
     try:
         yield made
     finally:
         await made.close()
+        for child in made.children:
+            child.close_pipes()
 
 
 async def started(made: Reaping, script: str, **env: str) -> HostedChild:
