@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -135,36 +136,38 @@ class Subscriptions:
         return PlacesHeld(is_known=self.is_known, holder=self.holder if wanted.take else None)
 
 
-@pytest.mark.rule("B16")
-async def test_a_worker_ends_its_connections_before_its_lease_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{_PLACES}.LEASE", 2.3)
-    subscriptions, lost = Subscriptions(), anyio.Event()
-    places = Places(ME, subscriptions.answer, log=structlog.get_logger())
+@asynccontextmanager
+async def holding(subscriptions: Subscriptions) -> AsyncIterator[tuple[Places, anyio.Event]]:
+    """Places that run and hold one, and an event that is set when they are lost."""
+    places, lost = Places(ME, subscriptions.answer, log=structlog.get_logger()), anyio.Event()
     places.on_lost.append(lost.set)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(places.run)
         await places.hold(KEY)
+        yield places, lost
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.rule("B16")
+async def test_a_worker_ends_its_connections_before_its_lease_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{_PLACES}.LEASE", 2.3)
+    subscriptions = Subscriptions()
+    async with holding(subscriptions) as (places, lost):
         taken = anyio.current_time()
         subscriptions.is_there = False
         await lost.wait()
         assert anyio.current_time() - taken < 2.3
         with pytest.raises(NotSent):
             await places.hold(KEY)
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.rule("B16")
 async def test_a_worker_ends_its_connections_where_subscriptions_forgot_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{_PLACES}.RENEWS_EVERY", 0.05)
-    subscriptions, lost = Subscriptions(), anyio.Event()
-    places = Places(ME, subscriptions.answer, log=structlog.get_logger())
-    places.on_lost.append(lost.set)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(places.run)
-        await places.hold(KEY)
+    subscriptions = Subscriptions()
+    async with holding(subscriptions) as (_, lost):
         subscriptions.is_known = False
         await lost.wait()
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.rule("B16")
