@@ -176,29 +176,28 @@ class HttpLink(OwnedStream):
                 await self._lose(post)
 
     async def _request(self, post: Post, stamped: Mapping[str, str]) -> None:
-        request, headers = post.request, self._endpoint.headers(post, stamped)
+        request = post.request
         if request.method == "initialize":
             self._endpoint.session = self._endpoint.revision = None
-            headers = self._endpoint.headers(post)
+        headers = self._endpoint.headers(post, stamped)
         async with self._endpoint.exchange("POST", headers, to_bytes(request), post) as response:
-            status, kind = response.status_code, kind_of(response)
+            status = response.status_code
             if request.method == "initialize" and response.is_success:
                 self._endpoint.session = response.headers.get(SESSION)
             if status == httpx2.codes.NOT_FOUND and SESSION in headers:
                 self._end("ended the session")
                 await self._refuse(post, Unheard(INTERNAL_ERROR, "The server behind this ended the session."))
-            elif response.is_success and kind == "text/event-stream":
+            elif is_stream(response):
                 await self._read_events(post, response)
-            elif response.is_success and kind == "application/json":
+            elif response.is_success and kind_of(response) == "application/json":
                 message = read_message(await body_of(response, self._source.message_limit))
                 if isinstance(message, JSONRPCResponse | JSONRPCError):
                     await self._take(post, message)
                 else:
                     await self._lose(post)
-            elif response.is_success or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-                await self._take_error(post, response, or_lose=True)
             else:
-                await self._take_error(post, response, or_lose=False)
+                may_have_run = response.is_success or status >= httpx2.codes.INTERNAL_SERVER_ERROR
+                await self._take_error(post, response, or_lose=may_have_run)
 
     async def _take_error(self, post: Post, response: httpx2.Response, *, or_lose: bool) -> None:
         """Take a status that is no answer of a call: a JSON-RPC error in its body, or the status itself."""
