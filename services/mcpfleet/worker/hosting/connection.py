@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from importlib.metadata import version
 from secrets import token_hex
 from typing import Any, Final, Literal
@@ -19,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, RequestId
 
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.errors import leaves
 from mcpfleet.sources.source import Source
 from mcpfleet.wire.protocol import (
@@ -36,14 +38,8 @@ from mcpfleet.worker.upstream import NotSent, UpstreamError, UpstreamLost
 OnProgress = Callable[[Mapping[str, Any]], None]
 """Takes the parameters of a progress notification, in the order of the wire."""
 
-_LISTS: Final = {
-    "notifications/tools/list_changed": "toolsListChanged",
-    "notifications/prompts/list_changed": "promptsListChanged",
-    "notifications/resources/list_changed": "resourcesListChanged",
-}
-"""The notifications that a list has changed, and the fields of a filter that ask for them."""
-
-
+_LISTS: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
+"""The notifications that a list has changed."""
 _WATCHES_WITHIN: Final = 10.0
 """Seconds in which a source of 2025 must answer that it watches a resource, or does no more."""
 
@@ -291,6 +287,31 @@ class SourceConnection:
             return {"roots": [{"uri": uri} for uri in self._source.roots]}
         raise MCPError(METHOD_NOT_FOUND, f"Method not found: this client declared nothing that {method} needs")
 
+    async def keep_watch(
+        self,
+        watched: Callable[[], frozenset[str]],
+        watches_others: AutoResetEvent,
+        missed: frozenset[str],
+        on_update: Callable[[str], None],
+    ) -> None:
+        """Watch resources, and others whenever they change, until the connection ends.
+
+        Args:
+            watched: returns the resources that clients watch now.
+            watches_others: tells that those have changed.
+            missed: resources that may have changed before; each is reported once, when all are watched.
+            on_update: takes them.
+        """
+        while True:
+            try:
+                await self.watch(watched())
+            except (NotSent, UpstreamLost):
+                return
+            for uri in missed:
+                on_update(uri)
+            missed = frozenset()
+            await watches_others.wait()
+
     async def watch(self, uris: frozenset[str]) -> None:
         """Hear of changes of these resources, and of no others, as far as the source tells them.
 
@@ -330,8 +351,9 @@ async def _ignore(context: DispatchContext[TransportContext], method: str, param
     """Ignore a notification that nobody knows."""
 
 
+@cache
 def client_info() -> dict[str, Any]:
-    """Name this client to sources."""
+    """Name this client to sources; read once, since the version stands in a file."""
     return {"name": "mcpfleet", "version": version("mcpfleet")}
 
 

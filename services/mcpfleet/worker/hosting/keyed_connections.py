@@ -20,21 +20,21 @@ from mcpfleet.sources.source import Source
 from mcpfleet.worker.hosting.connection import SourceConnection, running
 from mcpfleet.worker.hosting.link import SourceFailed
 from mcpfleet.worker.hosting.places import Places
-from mcpfleet.worker.upstream import NotSent, UpstreamLost
+from mcpfleet.worker.upstream import NotSent
 
-ENDS: Final = 5
-WINDOW: Final = 60.0
+_ENDS: Final = 5
+_WINDOW: Final = 60.0
 """A source, or a key, whose connection ends so often in so many seconds is paused (B18)."""
-LONGEST_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 60.0
 _SPARED: Final = 30.0
 """Seconds for which an unused connection does not end for another one."""
 _MOST_ENDS: Final = 1_000
 """Keys whose ends are remembered."""
 
 
-def pause_after(failures: int) -> float:
+def _pause_after(failures: int) -> float:
     """Return the seconds of the pause after so many failures in a row, from one on."""
-    return min(2.0 ** (failures - 1), LONGEST_PAUSE)
+    return min(2.0 ** (failures - 1), _LONGEST_PAUSE)
 
 
 def key_of(source: str, principal: Principal) -> str | None:
@@ -70,21 +70,28 @@ class _Held:
         return self.connection.has_started and self.connection.is_over
 
 
-class _Ends:
-    """The newest ends of one key's connections, and the pause that they brought."""
+class Ends:
+    """The newest ends of a source's connections, or of one key's, and the pauses that they bring (B18)."""
 
     def __init__(self) -> None:
-        self.times: deque[float] = deque(maxlen=ENDS)
+        self.times: deque[float] = deque(maxlen=_ENDS)
         self.paused_until = 0.0
         self._pauses = 0
 
-    def note(self, now: float) -> None:
-        """Note an end, and pause where it was one of many."""
+    def note(self, *, has_failed: bool = False) -> float:
+        """Note an end now; returns the seconds of the pause that it brings, 0 for none.
+
+        Args:
+            has_failed: the connection never served, so that its end brings a pause by itself.
+        """
+        now = time.monotonic()
         self.times.append(now)
-        is_often = len(self.times) == ENDS and now - self.times[0] < WINDOW
-        self._pauses = self._pauses + 1 if is_often else 0
-        if self._pauses:
-            self.paused_until = now + pause_after(self._pauses)
+        is_often = len(self.times) == _ENDS and now - self.times[0] < _WINDOW
+        self._pauses = self._pauses + 1 if is_often or has_failed else 0
+        pause = _pause_after(self._pauses) if self._pauses else 0.0
+        if pause:
+            self.paused_until = now + pause
+        return pause
 
 
 class KeyedConnections:
@@ -120,7 +127,7 @@ class KeyedConnections:
         self._held: set[_Held] = set()
         """All whose children may run."""
         self._by_key: dict[str, _Held] = {}
-        self._ends: OrderedDict[str, _Ends] = OrderedDict()
+        self._ends: OrderedDict[str, Ends] = OrderedDict()
         self._failures = 0
         """Starts in a row that have failed."""
         self._paused_until = 0.0
@@ -268,7 +275,7 @@ class KeyedConnections:
         """Pause the starts of all keys: one failed, and the next would too."""
         held.failure = failure
         self._failures += 1
-        self._paused_until = time.monotonic() + pause_after(self._failures)
+        self._paused_until = time.monotonic() + _pause_after(self._failures)
         self._log.warning("source not connected", why=self._source.masked(str(failure)))
 
     async def _follow(self, held: _Held) -> None:
@@ -301,15 +308,7 @@ class KeyedConnections:
     async def _keep_watch(self, held: _Held) -> None:
         """Watch what clients watch. A key whose connection was lost has another state: its watchers read again."""
         missed = self._watched if held.key in self._ends else frozenset()
-        while True:
-            try:
-                await held.connection.watch(self._watched)
-            except (NotSent, UpstreamLost):
-                return
-            for uri in missed:
-                self._on_update(uri)
-            missed = frozenset()
-            await held.watches_others.wait()
+        await held.connection.keep_watch(lambda: self._watched, held.watches_others, missed, self._on_update)
 
     def _leave(self, held: _Held) -> None:
         """Give it to no other call. Note an end that came by itself."""
@@ -330,9 +329,8 @@ class KeyedConnections:
         return now < self._paused_until or (ends is not None and now < ends.paused_until)
 
     def _note_end(self, key: str) -> None:
-        ends = self._ends.setdefault(key, _Ends())
+        self._ends.setdefault(key, Ends()).note()
         self._ends.move_to_end(key)
-        now = time.monotonic()
-        ends.note(now)
-        while len(self._ends) > _MOST_ENDS or now - next(iter(self._ends.values())).times[-1] > WINDOW + LONGEST_PAUSE:
+        kept_from = time.monotonic() - _WINDOW - _LONGEST_PAUSE
+        while len(self._ends) > _MOST_ENDS or next(iter(self._ends.values())).times[-1] < kept_from:
             self._ends.popitem(last=False)

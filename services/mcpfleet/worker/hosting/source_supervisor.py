@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,7 +21,7 @@ from mcpfleet.worker.hosting import object_server
 from mcpfleet.worker.hosting.child import Reaping
 from mcpfleet.worker.hosting.connection import SourceConnection, running
 from mcpfleet.worker.hosting.handler import HostedHandler
-from mcpfleet.worker.hosting.keyed_connections import ENDS, WINDOW, KeyedConnections, key_of, pause_after
+from mcpfleet.worker.hosting.keyed_connections import Ends, KeyedConnections, key_of
 from mcpfleet.worker.hosting.link import Listener, SourceFailed, SourceLink
 from mcpfleet.worker.hosting.listing import SourceListing, list_source
 from mcpfleet.worker.hosting.places import Places
@@ -117,18 +116,14 @@ class SourceSupervisor:
             await self._keep_connected()
 
     async def _keep_connected(self) -> None:
-        ends: deque[float] = deque(maxlen=ENDS)
-        failures = 0
+        ends = Ends()
         while True:
             why = await self._connect_once()
-            now = time.monotonic()
-            ends.append(now)
-            is_often = len(ends) == ENDS and now - ends[0] < WINDOW
-            failures = failures + 1 if is_often or not why.was_listed else 0
+            pause = ends.note(has_failed=not why.was_listed)
             self._log.warning("source ended", why=why.text, listed=why.was_listed)
             self.has_tried.set()
-            if failures:
-                await self._pause(why.text, pause_after(failures))
+            if pause:
+                await self._pause(why.text, pause)
 
     async def _connect_once(self) -> _End:
         """Make one connection, and follow it to its end; return why it has ended."""
@@ -245,16 +240,7 @@ class SourceSupervisor:
 
     async def _keep_watch(self, connection: SourceConnection) -> None:
         """Watch at the source what clients watch. Then report each URI once: a change may have been missed."""
-        missed = self._watched
-        while True:
-            try:
-                await connection.watch(self._watched)
-            except (NotSent, UpstreamLost):
-                return
-            for uri in missed:
-                self._on_update(uri)
-            missed = frozenset()
-            await self._watches_others.wait()
+        await connection.keep_watch(lambda: self._watched, self._watches_others, self._watched, self._on_update)
 
     async def _list(self, connection: SourceConnection) -> None:
         """Read all lists, and take them over if they differ."""
